@@ -1,0 +1,34 @@
+"""headcheck: laws that any attention implementation must keep, and the smallest case that breaks one.
+
+The whole public surface. Names are loaded when first used, because the pytest plugin lives in this package
+and every pytest run of an environment imports it: torch, which takes seconds, must not come along.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headcheck.arithmetic import Arithmetic
+    from headcheck.declarations import Attention
+    from headcheck.judging import probe, replay, verify
+    from headcheck.laws import law
+    from headcheck.verdict import Verdict
+
+__version__ = "0.1.0"
+__all__ = ["Arithmetic", "Attention", "Verdict", "law", "probe", "replay", "verify"]
+
+_HOMES = {
+    "Arithmetic": "headcheck.arithmetic",
+    "Attention": "headcheck.declarations",
+    "Verdict": "headcheck.verdict",
+    "law": "headcheck.laws",
+    "probe": "headcheck.judging",
+    "replay": "headcheck.judging",
+    "verify": "headcheck.judging",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headcheck' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

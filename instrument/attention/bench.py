@@ -1,0 +1,108 @@
+"""Where a subject is probed: its conventions as far as they are known, and how a call goes under others."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headcheck.arithmetic import named
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.subject import AttentionSubject, SubjectRaised
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.declarations import Attention
+from headcheck.reference import masks
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one probe showed. field: of the declaration, or '' for what cannot be declared."""
+
+    topic: str
+    field: str
+    value: Any
+    how: str
+    told: bool = True
+    """False: it could not be told, and `how` says why."""
+
+
+class Bench:
+    """The subject on the bench: the conventions known so far, and how a call goes under others."""
+
+    def __init__(self, declaration: Attention, device: str) -> None:
+        self.declaration = declaration
+        self.device = device
+        self.dtype = "float32"
+        self._flaw = ""
+
+    @property
+    def tensor_dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    def inputs(self, alignment: masks.Alignment = "top-left", **fields: Any) -> Inputs:
+        """A tiny input with a query of zeros; every axis has a size of its own."""
+        sizes = {"batch": 2, "heads": 3, "kv_heads": 3, "q_len": 5, "kv_len": 5, "head_dim": 4, "value_dim": 4}
+        x = build(Case(**{"dtype": self.dtype, "seed": 1, **sizes, **fields}), alignment)
+        return x.but(query=torch.zeros_like(x.query))
+
+    def subject(self, **conventions: Any) -> AttentionSubject:
+        """The subject as it would be with these conventions."""
+        declaration = self.declaration.but(**conventions)
+        model = {self.dtype: named("native")}
+        return AttentionSubject(declaration, dtypes=(self.dtype,), arithmetic=model, device=self.device)
+
+    def problem(self, x: Inputs, **conventions: Any) -> str:
+        """Why a call does not give a tensor of the right form; '' if it does."""
+        return self.refusal(x, **conventions) or self._flaw
+
+    def refusal(self, x: Inputs, **conventions: Any) -> str:
+        """The exception that a call raises; '' if it returns anything at all."""
+        self._flaw = ""
+        try:
+            self.subject(**conventions)(x)
+        except (SubjectRaised, NotApplicable) as why:
+            return str(why)
+        except LawBroken as why:
+            self._flaw = str(why)
+        return ""
+
+    def fits(self, x: Inputs, as_if: Inputs | None = None, **conventions: Any) -> bool:
+        """Whether the answer is the one that these conventions give (for the input `as_if`, if given)."""
+        subject, wanted = self.subject(**conventions), as_if or x
+        try:
+            return not within(subject(x), subject.expected(wanted), subject.bound(wanted)).broken
+        except (LawBroken, NotApplicable):
+            return False
+
+    def which(
+        self,
+        topic: str,
+        candidates: Iterable[Any],
+        fits: Callable[[Any], bool],
+        how: str,
+        *,
+        why_not: str = "",
+        field: str | None = None,
+    ) -> Finding:
+        """The one candidate that fits; nothing is claimed where none or several do."""
+        field = topic if field is None else field
+        fitting = [value for value in candidates if fits(value)]
+        if len(fitting) == 1:
+            return Finding(topic, field, fitting[0], how)
+        names = [written(value) for value in fitting or candidates]
+        reason = f"{' and '.join(names)} all fit" if fitting else why_not or f"neither {' nor '.join(names)} fits"
+        return Finding(topic, field, None, reason, told=False)
+
+
+def written(value: Any) -> str:
+    """As Python is written by hand: double quotes."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        inside = ", ".join(map(_value, value))
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in value.items()) + "}"
+    return str(value)

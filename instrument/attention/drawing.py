@@ -1,0 +1,259 @@
+"""How cases are drawn: all conditions jointly, the boundary cases in mind.
+
+One function draws a case from a `random.Random`. A seeded generator drives it for speed, and Hypothesis
+drives the same function through its own `Random`, then draws the numbers one by one.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import torch
+from hypothesis import strategies as st
+
+from headcheck.attention.case import TENSORS, Case, Numbers
+from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED
+from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.values import REGIMES
+
+Option = TypeVar("Option")
+
+SHORT = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9)
+BLOCKS = (15, 16, 17, 31, 32, 33)
+LONG = (63, 64, 65, 96, 127, 128, 129, 130, 191, 257)
+DIMS = (1, 2, 3, 4, 4, 5, 8, 8, 16)
+WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
+WORK = 120_000
+"""The largest product of batch, heads, q_len, kv_len and the dims: it bounds the time of an example."""
+
+
+def draw(random: Random, subject: AttentionSubject) -> Case:
+    """One case within what the subject supports."""
+    kv_heads = random.choice((1, 1, 2, 3))
+    group = random.choice((1, 1, 2, 3, 4, 5)) if subject.has("grouped_heads") else 1
+    q_len, kv_len = _lengths(random)
+    head_dim, value_dim = _dims(random)
+    case = Case(
+        dtype=_dtype(random, subject),
+        batch=random.choice((1, 1, 2, 3)),
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        q_len=q_len,
+        kv_len=kv_len,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        values=random.choice((*REGIMES, "normal", "normal", "normal", "large")),
+        scale=_sometimes(random, 0.25, (1.0, 0.5, 0.3, 2.0, -0.5, 0.0)),
+        softcap=_sometimes(random, 0.5, (0.5, 2.0, 20.0)),
+        sinks=random.random() < 0.5,
+        alibi=random.random() < 0.4,
+        window=_sometimes(random, 0.5, ((1, 0), (2, 1), (0, 0), (None, 1), (3, None), (8, 8))),
+        layout=_sometimes(random, 0.3, (*LAYOUTS, *MIXED)) or "contiguous",
+        cotangent_layout=_sometimes(random, 0.3, tuple(LAYOUTS)) or "contiguous",
+        seed=random.randrange(1_000_000),
+    )
+    return fit(_with_visibility(random, _affordable(_twin(random, case)), subject), subject)
+
+
+def _lengths(random: Random) -> tuple[int, int]:
+    kind = random.random()
+    if kind < 0.60:
+        return random.choice(SHORT), random.choice(SHORT)
+    if kind < 0.80:
+        return random.choice((*SHORT, *BLOCKS)), random.choice(BLOCKS)
+    if kind < 0.87:
+        return random.choice(LONG), random.choice((*SHORT, *LONG))
+    return random.choice((1, 2, 3, 5)), random.choice((*LONG, 1025))
+
+
+def _dims(random: Random) -> tuple[int, int]:
+    head_dim = random.choice(DIMS if random.random() < 0.85 else WIDE_DIMS)
+    return head_dim, head_dim if random.random() < 0.5 else random.choice(DIMS)
+
+
+def _dtype(random: Random, subject: AttentionSubject) -> str:
+    """The first dtype half of the time, the others in equal parts."""
+    return random.choice((*subject.dtypes[:1] * max(1, len(subject.dtypes) - 1), *subject.dtypes[1:]))
+
+
+def _twin(random: Random, case: Case) -> Case:
+    """Sometimes two axes have one length: a mix-up of axes then keeps the shapes, and must show in values."""
+    twin = random.random()
+    if twin < 0.1:
+        return case.but(kv_len=case.q_len)
+    if twin < 0.15:
+        return case.but(q_len=case.heads, kv_len=case.heads)
+    if twin < 0.2:
+        return case.but(batch=case.heads)
+    if twin < 0.25 and case.kv_len in DIMS:
+        return case.but(head_dim=case.kv_len, value_dim=case.kv_len)
+    return case
+
+
+def _affordable(case: Case) -> Case:
+    """The case with axes cut, the least telling first, until its work is bounded."""
+
+    def work(c: Case) -> int:
+        return c.batch * c.heads * c.q_len * c.kv_len * (c.head_dim + c.value_dim)
+
+    cuts: Sequence[dict[str, Any]] = (
+        {"batch": 2},
+        {"head_dim": 16, "value_dim": min(case.value_dim, 16)},
+        {"heads": 2 * case.kv_heads},
+        {"kv_heads": 1, "heads": 2},
+        {"batch": 1},
+        {"head_dim": 4, "value_dim": min(case.value_dim, 4)},
+        {"heads": 1},
+        {"q_len": 33},
+    )
+    for cut in cuts:
+        if work(case) <= WORK:
+            break
+        case = case.but(**{name: min(getattr(case, name), most) for name, most in cut.items()})
+    return case
+
+
+def _with_visibility(random: Random, case: Case, subject: AttentionSubject) -> Case:
+    """A mask, the causal flag, both, or neither."""
+    both = subject.declaration.mask_with_causal == "and"
+    is_causal = random.random() < 0.25
+    if random.random() < 0.5 and (both or not is_causal):
+        form = random.choice(("boolean", "boolean", "additive", "bias", "bias", "lowest"))
+        case = case.but(
+            mask=random.choice(tuple(PATTERNS)),
+            mask_form=form,
+            mask_layout=_sometimes(random, 0.3, tuple(MASK_LAYOUTS)) or "contiguous",
+            mask_axes=random.choice(("bhqk", "bhqk", *AXES)),
+        )
+    return case.but(is_causal=is_causal)
+
+
+def _sometimes(random: Random, chance: float, options: Sequence[Option]) -> Option | None:
+    return random.choice(options) if random.random() < chance else None
+
+
+def fit(case: Case, subject: AttentionSubject) -> Case:
+    """The case with what the subject lacks taken out, and what contradicts itself settled."""
+    return _numbers_that_fit(_settled(_supported(case, subject)))
+
+
+def _supported(case: Case, subject: AttentionSubject) -> Case:
+    conventions = subject.declaration
+    changes: dict[str, Any] = {}
+    if case.dtype not in subject.dtypes:
+        changes["dtype"] = subject.dtypes[0]
+    for field, feature in (("scale", "scale"), ("window", "window"), ("softcap", "softcap")):
+        if getattr(case, field) is not None and not subject.has(feature):
+            changes[field] = None
+    for field in ("is_causal", "sinks", "alibi"):
+        if getattr(case, field) and not subject.has(field):
+            changes[field] = False
+    positive_only = case.is_causal and conventions.scale_with_causal != "any"
+    if positive_only and case.scale is not None and case.scale <= 0:
+        changes["scale"] = None
+    if not subject.has("grouped_heads"):
+        changes["kv_heads"] = case.heads
+    if not conventions.value_dim:
+        changes["value_dim"] = case.head_dim
+    if not conventions.rectangular:
+        changes["kv_len"] = case.q_len
+    if not conventions.any_strides and case.layout in ("dim-first", "mixed"):
+        changes["layout"] = "transposed"
+    if not subject.takes_mask_of(len(case.mask_axes)):
+        changes["mask_axes"] = "bhqk"
+    if not subject.has("attn_mask"):
+        changes["mask"] = "none"
+    elif case.mask_form == "boolean" and not subject.has("boolean"):
+        changes["mask_form"] = "additive"
+    elif case.mask_form != "boolean" and not subject.has("additive"):
+        changes["mask_form"] = "boolean"
+    return case.but(**changes) if changes else case
+
+
+def _settled(case: Case) -> Case:
+    """A mask in its default form where there is none; the lowest number as a fill only where it is a mask.
+
+    In a row with nothing to attend to, 'lowest' everywhere is no mask at all but an equal bias.
+    """
+    if case.heads % case.kv_heads:
+        case = case.but(heads=case.kv_heads)
+    if case.mask == "none":
+        if "mask" in dict(case.numbers):
+            case = case.but(numbers=tuple(pair for pair in case.numbers if pair[0] != "mask"))
+        return case.but(mask_form="boolean", mask_axes="bhqk", mask_layout="contiguous")
+    if case.mask_form == "lowest":
+        alone = not (case.is_causal or case.alibi or case.window)
+        if not alone or case.mask in DEAD_ROWS or case.mask_axes == "bhq1":
+            case = case.but(mask_form="additive")
+    return case
+
+
+def shapes(case: Case) -> dict[str, tuple[int, int, int, int]]:
+    """The shape of each tensor that a case may write out."""
+    return {
+        "query": (case.batch, case.heads, case.q_len, case.head_dim),
+        "key": (case.batch, case.kv_heads, case.kv_len, case.head_dim),
+        "value": (case.batch, case.kv_heads, case.kv_len, case.value_dim),
+        "mask": (case.batch, case.heads, case.q_len, case.kv_len),
+        "cotangent": (case.batch, case.heads, case.q_len, case.value_dim),
+    }
+
+
+def _numbers_that_fit(case: Case) -> Case:
+    """Written numbers as many as the shapes ask for: repeated from the start, or cut."""
+    if not case.numbers:
+        return case
+    numbers = []
+    for name, written in case.numbers:
+        shape = shapes(case)[name]
+        flat = _flat(written)
+        count = torch.Size(shape).numel()
+        if len(flat) != count:
+            flat = [flat[i % len(flat)] for i in range(count)] if flat else [0.0] * count
+        numbers.append((name, nest(flat, shape)))
+    return case.but(numbers=tuple(numbers))
+
+
+def _flat(numbers: Any) -> list[Any]:
+    if isinstance(numbers, tuple):
+        return [each for part in numbers for each in _flat(part)]
+    return [numbers]
+
+
+def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:
+    """Numbers nested as the shape says, leading axes of size 1 left out."""
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    for size in reversed(shape[1:]):
+        flat = [tuple(flat[i : i + size]) for i in range(0, len(flat), size)] if size else [()] * len(flat)
+    return tuple(flat)
+
+
+@st.composite
+def drawn(draw_from: st.DrawFn, subject: AttentionSubject) -> Case:
+    """A small case whose every number is drawn."""
+    case = draw(draw_from(st.randoms(use_true_random=False)), subject)
+    case = case.but(
+        batch=min(case.batch, 2),
+        heads=min(case.heads, 4) if case.heads == case.kv_heads else 2,
+        kv_heads=min(case.kv_heads, 4) if case.heads == case.kv_heads else 1,
+        q_len=min(case.q_len, 3),
+        kv_len=min(case.kv_len, 4),
+        head_dim=min(case.head_dim, 3),
+        value_dim=min(case.value_dim, 3),
+    )
+    most = 24.0 if case.dtype == "float16" else 1000.0
+    number = st.one_of(
+        st.integers(-3, 3).map(float),
+        st.floats(-4, 4, width=16),
+        st.sampled_from((0.5, -0.5, 0.001, 10.0, -10.0, most, -most)),
+    )
+    numbers = []
+    for name in TENSORS[:3]:
+        shape = shapes(case)[name]
+        # At most a dozen are drawn and then repeated: Hypothesis spends its effort where it can be seen.
+        count = min(torch.Size(shape).numel(), 12)
+        flat = draw_from(st.lists(number, min_size=count, max_size=count))
+        numbers.append((name, tuple(flat)))
+    return fit(case.but(values="normal", numbers=tuple(numbers)), subject)

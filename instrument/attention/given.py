@@ -1,0 +1,131 @@
+"""Repairs: they bring a drawn case to where a law speaks, and leave the rest as it was drawn.
+
+Each is a function from a case to a case, and does nothing to a case that is already there.
+"""
+
+from collections.abc import Callable
+
+from headcheck.attention.case import Case
+from headcheck.attention.patterns import DEAD_ROWS
+
+Repair = Callable[[Case], Case]
+
+
+def masked(case: Case) -> Case:
+    """With an attn_mask that masks something, where there is room."""
+    if case.mask in ("none", "all-true"):
+        case = case.but(mask="random", is_causal=False)
+    return case
+
+
+_HIDING = ("padding", "left-padding", "dead-prefix", "last-key-only", "all-dead")
+
+
+def hiding_keys(case: Case) -> Case:
+    """With a mask that hides some keys from every query."""
+    if case.mask in _HIDING:
+        return case
+    return case.but(mask=_HIDING[case.seed % len(_HIDING)], is_causal=False)
+
+
+def hiding_something(case: Case) -> Case:
+    """With a mask, the causal flag or a window: some key is hidden from some query."""
+    return case if case.is_causal or case.window is not None else masked(case)
+
+
+def boolean_mask(case: Case) -> Case:
+    """With a boolean attn_mask."""
+    return masked(case).but(mask_form="boolean")
+
+
+def unmasked(case: Case) -> Case:
+    """With neither attn_mask nor is_causal nor window: every query sees every key."""
+    return case.but(mask="none", is_causal=False, window=None)
+
+
+def no_mask(case: Case) -> Case:
+    """Without attn_mask; the causal flag as drawn."""
+    return case.but(mask="none")
+
+
+def not_causal(case: Case) -> Case:
+    """Without the causal flag and the window, whose meaning depends on the order of keys."""
+    return case.but(is_causal=False, window=None, alibi=False)
+
+
+def without_causal(case: Case) -> Case:
+    """Without the causal flag: a mask is put in its place."""
+    return case.but(is_causal=False)
+
+
+def causal(case: Case) -> Case:
+    """With the causal flag, and a mask beside it only if it was drawn so."""
+    return case if case.is_causal else case.but(is_causal=True, mask="none")
+
+
+def live_rows(case: Case) -> Case:
+    """No mask pattern that leaves a query without keys."""
+    return case.but(mask="random") if case.mask in DEAD_ROWS else case
+
+
+def default_scale(case: Case) -> Case:
+    """With no scale given."""
+    return case.but(scale=None)
+
+
+def plain(case: Case) -> Case:
+    """None of the features that add to the softmax: no sinks, no softcap, no ALiBi, no window."""
+    return case.but(sinks=False, softcap=None, alibi=False, window=None)
+
+
+def without(*features: str) -> Repair:
+    """None of the features named: 'sinks', 'softcap', 'alibi', 'window'."""
+    off: dict[str, object] = {"sinks": False, "softcap": None, "alibi": False, "window": None}
+
+    def repair(case: Case) -> Case:
+        return case.but(**{feature: off[feature] for feature in features})
+
+    return repair
+
+
+def at_least(**sizes: int) -> Repair:
+    """With axes of at least these sizes: at_least(kv_len=2)."""
+
+    def repair(case: Case) -> Case:
+        return case.but(**{axis: max(size, getattr(case, axis)) for axis, size in sizes.items()})
+
+    return repair
+
+
+def at_most(**sizes: int) -> Repair:
+    """With axes of at most these sizes."""
+
+    def repair(case: Case) -> Case:
+        return case.but(**{axis: min(size, getattr(case, axis)) for axis, size in sizes.items()})
+
+    return repair
+
+
+def equal_heads(case: Case) -> Case:
+    """As many key heads as query heads."""
+    return case.but(kv_heads=case.heads)
+
+
+def grouped(case: Case) -> Case:
+    """With fewer key heads than query heads, and more than one, so that their order shows."""
+    if case.kv_heads > 1 and case.heads > case.kv_heads:
+        return case
+    return case.but(kv_heads=2, heads=2 * max(2, case.heads // max(case.kv_heads, 1)))
+
+
+def one_of(field: str, *options: object) -> Repair:
+    """With one of these for a field; which one is the case's own choice."""
+
+    def repair(case: Case) -> Case:
+        if getattr(case, field) in options:
+            return case
+        if field == "values" and case.written_out:
+            return case
+        return case.but(**{field: options[case.seed % len(options)]})
+
+    return repair

@@ -1,0 +1,306 @@
+"""The tensors of one call in canonical form, and the exact problem that they pose."""
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcheck.attention import patterns, values
+from headcheck.attention.case import Case
+from headcheck.attention.problem import Problem
+from headcheck.reference import masks
+from headcheck.reference.positions import alibi_bias, alibi_slopes
+
+BIAS_FORMS = ("additive", "lowest", "bias")
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What the canonical call is given: contiguous CPU tensors in the dtype under test.
+
+    query (batch, heads, q_len, head_dim), key (batch, kv_heads, kv_len, head_dim), value (batch, kv_heads,
+    kv_len, value_dim), attn_mask broadcastable to (batch, heads, q_len, kv_len): boolean, True keeps, or a
+    bias in the dtype of query. Laws make new inputs with `but`; nothing here is ever changed in place.
+    """
+
+    case: Case
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    is_causal: bool = False
+    scale: float | None = None
+    window: tuple[int | None, int | None] | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    alibi_slopes: Tensor | None = None
+    dropout_p: float = 0.0
+    alignment: masks.Alignment = "top-left"
+    """Where the subject declares the causal diagonal."""
+    layout: str = "contiguous"
+    mask_layout: str = "contiguous"
+    generic: bool = False
+    """Drawn from continuous distributions, so that the generic tier of the bound is valid."""
+
+    def but(self, **changes: Any) -> "Inputs":
+        """The same inputs with some replaced."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.query.dtype
+
+    @property
+    def batch(self) -> int:
+        return self.query.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    @property
+    def q_len(self) -> int:
+        return self.query.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        return self.query.shape[3]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def group(self) -> int:
+        """How many query heads read one key head."""
+        return self.heads // max(self.kv_heads, 1)
+
+    @property
+    def kv_len(self) -> int:
+        return self.key.shape[2]
+
+    @property
+    def value_dim(self) -> int:
+        return self.value.shape[3]
+
+    @property
+    def default_scale(self) -> float:
+        """1 / sqrt(head_dim)."""
+        return float(self.head_dim) ** -0.5
+
+    @property
+    def resolved_scale(self) -> float:
+        return self.default_scale if self.scale is None else self.scale
+
+    @cached_property
+    def may_attend(self) -> Tensor:
+        """Everything that masks, as booleans (batch, heads, q_len, kv_len)."""
+        keep = torch.ones((self.batch, self.heads, self.q_len, self.kv_len), dtype=torch.bool)
+        if self.attn_mask is not None:
+            boolean = self.attn_mask.dtype == torch.bool
+            keep = keep & (self.attn_mask if boolean else ~self.attn_mask.isneginf())
+        if self.is_causal:
+            keep = keep & masks.causal(self.q_len, self.kv_len, self.alignment)
+        if self.window is not None:
+            keep = keep & masks.sliding_window(self.q_len, self.kv_len, *self.window, self.alignment)
+        return keep
+
+    @property
+    def dead_rows(self) -> Tensor:
+        """The queries that may attend to nothing (batch, heads, q_len)."""
+        return ~self.may_attend.any(dim=-1)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What is to be computed, exactly."""
+        bias = None
+        if self.attn_mask is not None and self.attn_mask.dtype != torch.bool:
+            bias = torch.where(self.attn_mask.isneginf(), 0.0, self.attn_mask.double())
+        if self.alibi_slopes is not None:
+            slopes = alibi_bias(self.alibi_slopes.double(), self.q_len, self.kv_len, self.alignment)
+            bias = slopes if bias is None else bias + slopes
+        return Problem(
+            query=self.query.double(),
+            key=self.key.double(),
+            value=self.value.double(),
+            may_attend=None if bool(self.may_attend.all()) else self.may_attend,
+            bias=bias,
+            scale=self.resolved_scale,
+            softcap=self.softcap,
+            sinks=None if self.sinks is None else self.sinks.double(),
+        )
+
+    def generator(self, purpose: str = "") -> torch.Generator:
+        """Randomness of a law's own, the same at each replay."""
+        return torch.Generator().manual_seed(random.Random(f"{self.case.seed}/{purpose}").getrandbits(63))
+
+    def normal_like(self, tensor: Tensor, purpose: str = "normal") -> Tensor:
+        """Standard normal numbers of the shape and dtype of a tensor."""
+        drawn = torch.randn(tensor.shape, generator=self.generator(purpose), dtype=torch.float64)
+        return drawn.to(tensor.dtype)
+
+    def permutation(self, length: int) -> Tensor:
+        """An order of `length` things that is not the given one, where there are two at least."""
+        order = torch.randperm(length, generator=self.generator("permutation"))
+        return order if not torch.equal(order, torch.arange(length)) else order.roll(1)
+
+    @cached_property
+    def cotangent(self) -> Tensor:
+        """The gradient of the output (batch, heads, q_len, value_dim)."""
+        written = dict(self.case.numbers).get("cotangent")
+        shape = (self.batch, self.heads, self.q_len, self.value_dim)
+        if written is not None:
+            return torch.tensor(written, dtype=torch.float64).reshape(shape).to(self.dtype)
+        return self.normal_like(torch.empty(shape, dtype=self.dtype), "cotangent")
+
+
+def build(case: Case, alignment: masks.Alignment = "top-left") -> Inputs:
+    """The inputs that a case describes."""
+    dtype = getattr(torch, case.dtype)
+    generator = torch.Generator().manual_seed(case.seed)
+    query, key, value = (x.to(dtype) for x in _triple(case, generator))
+    if case.layout in ("expanded", "expanded-heads"):
+        axis = 0 if case.layout == "expanded" else 1
+        key, value = (x.narrow(axis, 0, min(1, x.shape[axis])).expand(x.shape) for x in (key, value))
+    return Inputs(
+        case=case,
+        query=query,
+        key=key,
+        value=value,
+        attn_mask=_mask(case, generator, dtype),
+        is_causal=case.is_causal,
+        scale=case.scale,
+        window=case.window,
+        softcap=case.softcap,
+        sinks=torch.randn(case.heads, generator=generator).to(dtype) if case.sinks else None,
+        alibi_slopes=alibi_slopes(case.heads).float() if case.alibi else None,
+        alignment=alignment,
+        layout=case.layout,
+        mask_layout=case.mask_layout,
+        generic=case.values in values.CONTINUOUS and not case.written_out and case.mask_form != "lowest",
+    )
+
+
+def _triple(case: Case, generator: torch.Generator) -> values.Triple:
+    written = dict(case.numbers)
+    drawn = values.generate(case, generator)
+    names = ("query", "key", "value")
+    query, key, value = (
+        torch.tensor(written[name], dtype=torch.float64).reshape(x.shape) if name in written else x
+        for name, x in zip(names, drawn, strict=True)
+    )
+    return query, key, value
+
+
+def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype) -> Tensor | None:
+    written = dict(case.numbers).get("mask")
+    if written is not None:
+        whole = (case.batch, case.heads, case.q_len, case.kv_len)
+        keep = torch.tensor(written).reshape(whole)
+        return keep.to(torch.bool) if case.mask_form == "boolean" else keep.to(dtype)
+    if case.mask == "none":
+        return None
+    keep = patterns.PATTERNS[case.mask](case, generator)
+    keep = patterns.restrict(keep, case.mask_axes)
+    if case.mask_form == "boolean":
+        return keep
+    finite = torch.zeros(keep.shape, dtype=torch.float64)
+    if case.mask_form == "bias":
+        finite = 2 * torch.randn(keep.shape, generator=generator, dtype=torch.float64)
+    fill = torch.finfo(dtype).min if case.mask_form == "lowest" else float("-inf")
+    return finite.to(dtype).masked_fill(~keep, fill)
+
+
+# How a tensor lies in memory. Each takes a contiguous tensor and gives one equal to it, freshly allocated.
+
+
+def _transposed(x: Tensor) -> Tensor:
+    """As if made by transposing the head and length axes: (batch, length, heads, dim) in memory."""
+    return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+
+def _dim_first(x: Tensor) -> Tensor:
+    """The last axis is not the one with stride 1."""
+    return x.transpose(-1, -2).clone(memory_format=torch.contiguous_format).transpose(-1, -2)
+
+
+def _sliced(x: Tensor) -> Tensor:
+    """Every second row of a larger tensor; the rows between hold other numbers."""
+    wide = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), 7.0, dtype=x.dtype)
+    wide[:, :, ::2] = x
+    return wide[:, :, ::2]
+
+
+def _cached(x: Tensor) -> Tensor:
+    """The first rows of a longer cache: dense rows, gaps between the heads."""
+    longer = torch.full((*x.shape[:2], x.shape[2] + 5, x.shape[3]), 7.0, dtype=x.dtype)
+    longer[:, :, : x.shape[2]] = x
+    return longer[:, :, : x.shape[2]]
+
+
+def _packed(x: Tensor) -> Tensor:
+    """A slice of a fused projection: the rows are wider than the tensor."""
+    wide = torch.full((*x.shape[:3], 3 * x.shape[3]), 7.0, dtype=x.dtype)
+    wide[..., x.shape[3] : 2 * x.shape[3]] = x
+    return wide[..., x.shape[3] : 2 * x.shape[3]]
+
+
+def _offset(x: Tensor) -> Tensor:
+    """It does not begin where its storage begins."""
+    longer = torch.full((x.numel() + 3,), 7.0, dtype=x.dtype)
+    longer[3:] = x.reshape(-1)
+    return longer[3:].view(x.shape)
+
+
+def _expanded(x: Tensor) -> Tensor:
+    """Stride 0 over the batch or the heads, where all of them are equal; otherwise contiguous."""
+    for axis in (0, 1):
+        first = x.narrow(axis, 0, min(1, x.shape[axis]))
+        if x.shape[axis] > 1 and bool((x == first).all()):
+            return first.clone(memory_format=torch.contiguous_format).expand(x.shape)
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "transposed": _transposed,
+    "dim-first": _dim_first,
+    "sliced": _sliced,
+    "cached": _cached,
+    "packed": _packed,
+    "offset": _offset,
+    "expanded": _expanded,
+    "expanded-heads": _expanded,
+}
+MIXED: Mapping[str, tuple[str, str, str]] = {
+    "mixed": ("transposed", "contiguous", "dim-first"),
+    "keys-transposed": ("contiguous", "transposed", "contiguous"),
+}
+"""Layouts in which query, key and value lie differently."""
+
+
+MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "expanded": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "keys-first": lambda x: x.mT.clone(memory_format=torch.contiguous_format).mT if x.ndim > 1 else x.clone(),
+    "sliced": lambda x: torch.stack([x, x], dim=-1)[..., 0],
+    "windowed": lambda x: torch.nn.functional.pad(x, (1, 2), value=0)[..., 1:-2],
+}
+"""How attn_mask lies in memory; an expanded one is given its full shape with strides of 0."""
+
+
+def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
+    """A fresh mask that lies in memory as the layout says; `shape` is that of the scores."""
+    fresh = MASK_LAYOUTS[layout](mask)
+    return fresh.expand(shape) if layout == "expanded" else fresh
+
+
+def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
+    """Fresh copies of query, key and value that lie in memory as the layout says."""
+    names = MIXED.get(layout, (layout,) * 3)
+    return [LAYOUTS[name](tensor) for name, tensor in zip(names, tensors, strict=True)]

@@ -1,0 +1,68 @@
+"""The role `attention`: what the engine needs to judge an attention function."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from headcheck.attention import case as cases
+from headcheck.attention import drawing, inputs, simpler, trial
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.declarations import Attention
+
+SMALL = 64
+"""Tensors of at most this many numbers are shown in full."""
+
+
+class AttentionRole:
+    """Case: `headcheck.attention.case.Case`; inputs: `Inputs`; subject: `AttentionSubject`."""
+
+    name = "attention"
+
+    def declare(self, attribute: Any, name: str) -> Attention:
+        if isinstance(attribute, Attention):
+            return attribute
+        return Attention(attribute, name=name)
+
+    def prepare(
+        self, declaration: Attention, *, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[AttentionSubject, list[str]]:
+        return trial.prepare(declaration, dtypes=dtypes, device=device, seed=seed)
+
+    def draw(self, random: Random, subject: AttentionSubject) -> Case:
+        return drawing.draw(random, subject)
+
+    def drawn(self, subject: AttentionSubject) -> SearchStrategy[Case]:
+        return drawing.drawn(subject)
+
+    def fit(self, case: Case, subject: AttentionSubject) -> Case:
+        return drawing.fit(case, subject)
+
+    def build(self, case: Case, subject: AttentionSubject) -> Inputs:
+        return inputs.build(case, subject.alignment)
+
+    def simpler(self, case: Case, subject: AttentionSubject) -> Iterator[Case]:
+        return simpler.simpler(case, subject)
+
+    def parse(self, text: str) -> Case:
+        return cases.parse(text)
+
+    def show(self, inputs: Inputs) -> dict[str, Any]:
+        """Each argument of the call that is not at its default."""
+        shown: dict[str, Any] = {}
+        for name in ("query", "key", "value", "attn_mask", "sinks"):
+            tensor: Tensor | None = getattr(inputs, name)
+            if tensor is not None:
+                small = tensor.numel() <= SMALL
+                shown[name] = tensor.tolist() if small else f"{inputs.case.dtype} {tuple(tensor.shape)}"
+        for name, absent in (("is_causal", False), ("scale", None), ("window", None), ("softcap", None)):
+            if getattr(inputs, name) is not absent:
+                shown[name] = getattr(inputs, name)
+        return shown
+
+
+role = AttentionRole()

@@ -1,0 +1,166 @@
+"""A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
+
+from random import Random
+
+import torch
+
+from headcheck.arithmetic import MODELS, Arithmetic, named
+from headcheck.attention.case import Case
+from headcheck.attention.drawing import draw
+from headcheck.attention.inputs import build
+from headcheck.attention.subject import FEATURES, AttentionSubject
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.declarations import DTYPES, Attention
+from headcheck.errors import SubjectError
+
+LOW_PRECISION = ("bfloat16", "float16")
+INFERRED = ("wide", "flash", "eager", "opwise")
+"""The models that an undeclared low-precision subject is fitted to, the narrowest first."""
+TRIES = 24
+
+
+def prepare(
+    declaration: Attention, *, dtypes: tuple[str, ...], device: str, seed: int
+) -> tuple[AttentionSubject, list[str]]:
+    """The subject as laws see it, and what was found out about it."""
+    wanted = dtypes or declaration.dtypes or DTYPES
+    trial = AttentionSubject(
+        declaration, dtypes=wanted, arithmetic={d: named("native") for d in wanted}, device=device
+    )
+    supported, notes = _supported_dtypes(trial, wanted)
+    trial.dtypes = supported
+    trial.refused.update(_refused(trial))
+    arithmetic = {}
+    for dtype in supported:
+        model, note = _arithmetic(trial, dtype, seed)
+        arithmetic[dtype] = model
+        notes += [note] if note else []
+    subject = AttentionSubject(
+        declaration, dtypes=supported, arithmetic=arithmetic, device=device, refused=trial.refused
+    )
+    return subject, notes
+
+
+def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """The dtypes in which a plain call works. A declared one is held to work, and is not tried."""
+    declared = set(trial.declaration.dtypes or ())
+    supported, notes = [], []
+    for dtype in wanted:
+        problem = None if dtype in declared else _attempt(trial, _PLAIN.but(dtype=dtype))
+        if problem is None:
+            supported.append(dtype)
+        else:
+            notes.append(f"{dtype}: not supported ({problem})")
+    if supported:
+        return tuple(supported), notes
+    if declared or len(wanted) < len(DTYPES):
+        raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
+    return ("float32",), notes
+
+
+_PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
+
+
+def _attempt(trial: AttentionSubject, case: Case) -> str | None:
+    """Why a call does not work, or None if it does."""
+    try:
+        trial(build(case, trial.alignment))
+    except (LawBroken, NotApplicable) as problem:
+        return str(problem)
+    return None
+
+
+def _refused(trial: AttentionSubject) -> dict[str, str]:
+    """Features that the signature offers and a plain call refuses with NotImplementedError."""
+    dtype = trial.dtypes[0]
+    plain = _PLAIN.but(dtype=dtype)
+    uses = {
+        "boolean": plain.but(mask="all-true"),
+        "additive": plain.but(mask="all-true", mask_form="additive"),
+        "is_causal": plain.but(is_causal=True),
+        "scale": plain.but(scale=0.5),
+        "grouped_heads": plain.but(kv_heads=1),
+        "window": plain.but(window=(1, 1)),
+        "softcap": plain.but(softcap=5.0),
+        "sinks": plain.but(sinks=True),
+        "alibi": plain.but(alibi=True),
+    }
+    refused = {}
+    for feature, case in uses.items():
+        if trial.has(feature) and not trial.declared(feature):
+            try:
+                trial(build(case, trial.alignment))
+            except NotApplicable as why:
+                refused[feature] = str(why)
+            except LawBroken:
+                pass  # A law will say what is wrong.
+    for axes in ("qk", "hqk"):
+        if trial.declaration.mask_ranks is None and _attempt(trial, plain.but(mask="all-true", mask_axes=axes)):
+            refused[f"mask of {len(axes)} axes"] = f"takes no attn_mask of {len(axes)} axes"
+    if {"boolean", "additive"} <= set(refused):
+        refused["attn_mask"] = refused["boolean"]
+    return refused
+
+
+def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithmetic, str]:
+    declared = trial.declaration.arithmetic
+    if isinstance(declared, str | Arithmetic):
+        declared = {dtype: declared}
+    if declared and dtype in declared:
+        model = declared[dtype]
+        return (named(model) if isinstance(model, str) else model), ""
+    if dtype not in LOW_PRECISION:
+        return named("native"), ""
+    name, ratio = infer_arithmetic(trial, dtype, seed)
+    return named(name), f"{dtype}: arithmetic inferred as {name} (largest error {ratio:.2f} of its bound)"
+
+
+def infer_arithmetic(trial: AttentionSubject, dtype: str, seed: int, tries: int = TRIES) -> tuple[str, float]:
+    """The narrowest model within which the subject stays on drawn cases, and its largest error over bound.
+
+    A case on which no model fits says nothing about rounding; a law will say what is wrong with it.
+    """
+    candidates = [name for name in MODELS if name in INFERRED]
+    worst = 0.0
+    for number in range(tries):
+        case = draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), trial).but(dtype=dtype, layout="contiguous")
+        for skipped, name in enumerate(candidates):
+            ratio = _ratio(trial, case, dtype, named(name))
+            if ratio <= 1:
+                worst = max(ratio, worst if not skipped else 0.0)
+                candidates = candidates[skipped:]
+                break
+    return candidates[0], worst
+
+
+def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -> float:
+    """The largest error over bound of one case under a model, forward and backward; 0 where it cannot be said."""
+    subject = AttentionSubject(
+        trial.declaration, dtypes=(dtype,), arithmetic={dtype: model}, device=trial.device
+    )
+    x = build(case, trial.alignment)
+    ratios = [0.0]
+    try:
+        ratios = [within(subject(x), subject.expected(x), subject.bound(x)).ratio]
+        found = subject.gradients(x)
+        if trial.declaration.empty_rows == "zeros" or not bool(x.dead_rows.any()):
+            exact, bounds = x.problem.gradients(x.cotangent.double()), subject.gradient_bounds(x)
+            for name in ("query", "key", "value"):
+                observed = getattr(found, name)
+                if observed is not None:
+                    ratios.append(within(observed, getattr(exact, name), getattr(bounds, name)).ratio)
+    except (LawBroken, NotApplicable):
+        pass  # A law will say what is wrong.
+    return max(ratios)
+
+
+def device_is_there(device: str) -> bool:
+    """Whether torch can compute on a device here."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        return False
+    return True
+
+
+__all__ = ["FEATURES", "device_is_there", "infer_arithmetic", "prepare"]

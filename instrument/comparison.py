@@ -1,0 +1,85 @@
+"""A law's finding as a value: what was observed, what was expected, and how far apart they may be."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One elementwise comparison, of tensors on the CPU.
+
+    ratio: the largest error over its bound, 0 where they agree exactly; above 1 the law is broken.
+    index: where that is.
+    """
+
+    what: str
+    observed: Tensor
+    expected: Tensor
+    bound: Tensor
+    ratio: float
+    index: tuple[int, ...]
+
+    @property
+    def broken(self) -> bool:
+        return self.ratio > 1.0
+
+
+class LawBroken(Exception):
+    """Raised by a law, or by the subject's edge, for a break that is no comparison of numbers."""
+
+
+class NotApplicable(Exception):
+    """Raised by a law where it has nothing to say about this subject; the message is the reason."""
+
+
+def within(observed: Tensor, expected: Tensor, bound: Tensor | float, what: str = "output") -> Comparison:
+    """Each element of `observed` is as close to `expected` as its own `bound`.
+
+    NaN agrees with NaN alone and an infinity with itself alone, before any difference is taken: a NaN in
+    either must not pass as agreement. Where the bound is infinite nothing is claimed.
+    """
+    observed, expected = _plain(observed), _plain(expected)
+    if observed.shape != expected.shape:
+        raise LawBroken(f"{what} has shape {tuple(observed.shape)}, expected {tuple(expected.shape)}")
+    limit = _plain(bound).expand(observed.shape) if isinstance(bound, Tensor) else observed.new_full((), bound)
+    limit = limit.expand(observed.shape)
+    error = (observed - expected).abs()
+    ratio = torch.where(error == 0, 0.0, error / limit)
+    agree = (observed == expected) | (observed.isnan() & expected.isnan()) | limit.isinf()
+    ratio = torch.where(ratio.isnan(), torch.inf, ratio)
+    ratio = torch.where(agree, torch.where(ratio.isfinite(), ratio, 0.0), ratio)
+    worst, index = _worst(ratio)
+    return Comparison(what, observed, expected, limit, worst, index)
+
+
+def same(observed: Tensor, expected: Tensor, what: str = "output") -> Comparison:
+    """Equal, element for element (0 equals -0, NaN equals NaN)."""
+    return within(observed, expected, 0.0, what)
+
+
+def holds(condition: Tensor, observed: Tensor, what: str, expected: float = 0.0) -> Comparison:
+    """A condition on each element, such as 'not negative'; `expected` is what the message shows."""
+    good = condition.detach().cpu()
+    observed = _plain(observed)
+    ratio = torch.where(good, 0.0, torch.inf).to(torch.float64).expand(observed.shape)
+    worst, index = _worst(ratio)
+    return Comparison(
+        what, observed, torch.full_like(observed, expected), torch.zeros_like(observed), worst, index
+    )
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x.detach().to("cpu", torch.float64)
+
+
+def _worst(ratio: Tensor) -> tuple[float, tuple[int, ...]]:
+    if ratio.numel() == 0:
+        return 0.0, ()
+    flat = int(ratio.argmax())
+    index = []
+    for size in reversed(ratio.shape):
+        index.append(flat % size)
+        flat //= size
+    return float(ratio.max()), tuple(reversed(index))

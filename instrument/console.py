@@ -1,0 +1,292 @@
+"""The verdict as text, for people: on a terminal, in a log, in the message of an assertion."""
+
+import io
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from headcheck.judging import Watcher
+from headcheck.laws import all_laws
+from headcheck.roles import role
+from headcheck.verdict import Counterexample, LawResult, Verdict
+
+WIDTH = 110
+IN_FULL = 12
+"""So many broken laws are shown with their counterexamples, the others by one line."""
+EVERY_S = 10.0
+"""Where there is no terminal, a line of progress is printed this often at most."""
+NAMED = 6
+"""So many of the laws that the same exception breaks are named; the table has them all."""
+STYLES = {"conforms": "bold green", "breaks": "bold red", "untested": "bold yellow"}
+
+
+def plain_console(file: Any, **options: Any) -> Console:
+    """A console that takes text as it is: brackets in it are tensors, no markup."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False, **options)
+    if not console.is_terminal:
+        console = Console(file=file, markup=False, highlight=False, emoji=False, width=WIDTH, **options)
+    return console
+
+
+def as_text(verdict: Verdict) -> str:
+    """The verdict as plain text."""
+    file = io.StringIO()
+    show(verdict, plain_console(file, color_system=None))
+    return file.getvalue().rstrip("\n")
+
+
+def counterexample_text(row: LawResult) -> str:
+    """A broken law as plain text."""
+    file = io.StringIO()
+    _broken(row, [], plain_console(file, color_system=None))
+    return file.getvalue().strip("\n")
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """Everything: the table, what is broken, what was not applicable, and one line that sums it up."""
+    _heading(verdict, console)
+    _table(verdict, console)
+    groups = _same_break(verdict.broken)
+    for first, others in groups[:IN_FULL]:
+        _broken(first, others, console)
+    for first, others in groups[IN_FULL:]:
+        more = f" (and {len(others)} more)" if others else ""
+        _line(console, f"{first.id}{more}: {first.reason}", "red")
+    _not_applicable(verdict, console)
+    _line(console, summary(verdict), STYLES[verdict.verdict])
+
+
+def summary(verdict: Verdict) -> str:
+    """The verdict in one line, with its denominators."""
+    judged = [each for each in verdict.laws if each.outcome != "not-applicable"]
+    holding = [each for each in judged if each.outcome == "holds"]
+    parts = []
+    if verdict.broken:
+        parts.append(f"{len(verdict.broken)} of {_count(len(judged), 'law')} broken, {len(holding)} hold")
+    elif holding:
+        worst = max(holding, key=lambda each: each.worst_error_over_bound)
+        hold = f"{_count(len(holding), 'law')} {'holds' if len(holding) == 1 else 'hold'}"
+        largest = f"worst error {worst.worst_error_over_bound:.2f} of its bound ({worst.id})"
+        parts.append(f"{hold} over {verdict.examples:,} examples, {largest}")
+    else:
+        parts.append("no law could be judged")
+    if verdict.broken:
+        parts[0] += f", over {verdict.examples:,} examples"
+    parts.append(f"{len(verdict.laws) - len(judged)} not applicable")
+    parts.append(f"{verdict.duration_s:.1f} s")
+    if verdict.unfinished:
+        parts.append(f"NOT FINISHED: {verdict.unfinished}")
+    return f"{verdict.verdict}: {'; '.join(parts)}"
+
+
+def tensor_lines(inputs: dict[str, Any]) -> list[str]:
+    """The arguments of a call, one to a line; axes of size 1 in front are told by the shape alone."""
+    lines = []
+    for name, value in inputs.items():
+        if not isinstance(value, list):
+            lines.append(f"{name} = {value}")
+            continue
+        shape = _shape(value)
+        while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+            value = value[0]
+        lines.append(f"{name} {shape} = {_written(value)}")
+    return lines
+
+
+def _heading(verdict: Verdict, console: Console) -> None:
+    asked = f"profile {verdict.profile}, seed {verdict.seed}"
+    where = ", ".join(f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device"))
+    _line(console, f"{verdict.subject} ({verdict.role}): {asked}; {where}", "bold")
+    for name, value in verdict.declaration.items():
+        _line(console, f"declared {name} = {value}", "dim")
+    for note in verdict.notes:
+        _line(console, note, "dim")
+
+
+def _table(verdict: Verdict, console: Console) -> None:
+    families: dict[str, list[LawResult]] = defaultdict(list)
+    for row in verdict.laws:
+        if row.outcome != "not-applicable":
+            families[row.id.rpartition("/")[0]].append(row)
+    if not families:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("law", overflow="fold")
+    table.add_column("")
+    table.add_column("examples", justify="right")
+    table.add_column("error / bound", justify="right")
+    for family, rows in families.items():
+        table.add_row(Text(family, style="bold"))
+        for row in rows:
+            style = "green" if row.outcome == "holds" else "bold red"
+            mark = "holds" if row.outcome == "holds" else "BREAKS"
+            name = f"  {row.id.rpartition('/')[2]}"
+            table.add_row(Text(name), Text(mark, style=style), f"{row.examples:,}", _ratio(row))
+    console.print(table)
+
+
+def _ratio(row: LawResult) -> str:
+    factor = row.worst_error_over_bound
+    if row.counterexample is not None and row.counterexample.factor is None:
+        return "-"
+    return f"{factor:.2f}" if factor < 100 else f"{factor:.2g}"
+
+
+def _same_break(rows: Iterable[LawResult]) -> list[tuple[LawResult, list[LawResult]]]:
+    """Rows that were broken by one and the same exception belong together."""
+    groups: dict[str, tuple[LawResult, list[LawResult]]] = {}
+    for row in rows:
+        example = row.counterexample
+        thrown = example is not None and example.what in ("call", "process")
+        key = row.reason if thrown else row.id
+        if key in groups:
+            groups[key][1].append(row)
+        else:
+            groups[key] = (row, [])
+    return list(groups.values())
+
+
+def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
+    _line(console, "")
+    _line(console, f"BREAKS {row.id}", "bold red")
+    _line(console, f"  {row.statement}")
+    example = row.counterexample
+    if example is not None:
+        _example(example, row, console)
+    law = all_laws().get(row.id)
+    if law is not None and law.guards:
+        _line(console, f"  guards against: {law.guards}", "dim")
+    if others:
+        names = ", ".join(each.id.partition("/")[2] for each in others[:NAMED])
+        names += f" and {len(others) - NAMED} others" if len(others) > NAMED else ""
+        _line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
+
+
+def _example(example: Counterexample, row: LawResult, console: Console) -> None:
+    size = "smallest case found" if example.what != "process" else "case"
+    after = f"broken at example {example.found_after}" if example.found_after else "broken"
+    _line(console, f"  {after}; the {size}{_dtype(example, row)}:")
+    for line in tensor_lines(example.inputs) or [example.case or "not one in particular"]:
+        _line(console, f"    {line}")
+    if example.index or example.bound is not None:
+        for line in finding_lines(example):
+            _line(console, f"  {line}")
+    else:
+        _line(console, f"  observed: {example.message}")
+    if example.replay != example.only:
+        _line(console, f"  replay: {example.replay}")
+    if example.only:
+        _line(console, f"  only this law: {example.only}")
+
+
+def _dtype(example: Counterexample, row: LawResult) -> str:
+    case = role(row.id.partition("/")[0]).parse(example.case)
+    return f", in {case.dtype}"
+
+
+def finding_lines(example: Counterexample) -> list[str]:
+    """Observed, expected and bound of a comparison."""
+    place = f"{example.what}[{', '.join(map(str, example.index))}]"
+    bound = f"{example.bound:.3g}" if example.bound else "0, they must be equal"
+    factor = ""
+    if example.factor:
+        exceeds = example.factor > 1
+        factor = f", exceeded by a factor of {example.factor:.4g}" if exceeds else f"; error {example.factor:.2f} of it"
+    return [
+        f"observed: {place} = {example.observed:.9g}",
+        f"expected: {example.expected:.9g}",
+        f"bound:    {bound}{factor}",
+    ]
+
+
+def _not_applicable(verdict: Verdict, console: Console) -> None:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for row in verdict.laws:
+        if row.outcome == "not-applicable":
+            reasons[row.reason].append(row.id.partition("/")[2])
+    if reasons:
+        _line(console, "")
+        _line(console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}")
+    for reason, laws in reasons.items():
+        _line(console, f"  {len(laws):3}  {reason}: {', '.join(laws)}", "dim")
+    _line(console, "")
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    """One line that is never broken by us, so that it can be copied."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return tuple(shape)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class Progress(Watcher):
+    """How far the work is: a bar on a terminal, now and then a line elsewhere. Nothing when quiet."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console = console
+        self.quiet = quiet
+        self.total, self.done, self.broken = 0, 0, 0
+        self.said = self.began = time.monotonic()
+        self.bar: Bar | None = None
+        self.pass_number = 0
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.quiet:
+            # No refreshing thread: the process is going to be forked.
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            self.bar = Bar(*columns, console=self.console, transient=True, auto_refresh=False)
+            self.bar.start()
+            self.bar.add_task("importing the subject", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def expect(self, laws: int) -> None:
+        self.total, self.done = laws, 0
+        self.pass_number += 1
+
+    def row(self, row: LawResult) -> None:
+        self.done += 1
+        self.broken += row.outcome == "breaks"
+
+    def tick(self, laws: list[str]) -> None:
+        if self.bar is not None:
+            task = self.bar.tasks[0].id
+            total = self.total or None
+            self.bar.update(task, total=total, completed=self.done, description=self._text(laws), refresh=True)
+        elif not self.quiet and time.monotonic() - self.said > EVERY_S:
+            self.said = time.monotonic()
+            seconds = self.said - self.began
+            text = f"headcheck: {self.done} of {self.total} laws judged, {seconds:.0f} s, {self._text(laws)}"
+            self.console.print(Text(text), soft_wrap=True)
+
+    def _text(self, laws: list[str]) -> str:
+        if not self.total:
+            return "trying the subject on small cases"
+        again = f"pass {self.pass_number}, " if self.pass_number > 1 else ""
+        return f"{again}{self.broken} broken; now: {', '.join(laws)}"

@@ -1,0 +1,182 @@
+"""What a subject declares about itself: the conventions that right implementations disagree on.
+
+A convention is neither right nor wrong; a subject that declares one is held to it. A field left at None was
+not declared: then what the function's signature accepts is what it supports, and it is held to the
+documented behaviour of the torch function that it imitates.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from headcheck.arithmetic import Arithmetic
+from headcheck.errors import SubjectError
+from headcheck.reference.masks import Alignment
+
+EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "attn_mask": ("attn_mask", "mask", "attention_mask"),
+    "dropout_p": ("dropout_p",),
+    "is_causal": ("is_causal", "causal"),
+    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "enable_gqa": ("enable_gqa",),
+    "window": ("window",),
+    "softcap": ("softcap",),
+    "sinks": ("sinks",),
+    "alibi_slopes": ("alibi_slopes",),
+    "return_lse": ("return_lse",),
+    "return_weights": ("return_weights",),
+}
+"""Each optional argument of the canonical call, and the parameter names by which a signature is read."""
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Conventions:
+    layout: str = "bhsd"
+    """The order of the axes batch, heads, sequence and dim in query, key, value and output."""
+    any_strides: bool = True
+    """Whether query, key and value may have a last axis whose stride is not 1."""
+    mask_ranks: tuple[int, ...] | None = None
+    """How many axes attn_mask may have: 2 (q_len, kv_len), 3 (with heads), 4 (with batch)."""
+    true_means: Literal["keep", "block"] = "keep"
+    """What True says in a boolean mask: the key is kept, or it is blocked."""
+    causal: Alignment | Literal[False] | None = None
+    """Where the diagonal stands when q_len differs from kv_len; False: no is_causal."""
+    empty_rows: EmptyRows = "zeros"
+    """What a query that may attend to nothing gives: zeros, the mean of all values, NaN; 'undefined' claims
+    nothing, of the other heads of that query neither."""
+    masks: tuple[str, ...] | None = None
+    """The kinds of attn_mask: 'boolean', 'additive'; () for none."""
+    mask_with_causal: Literal["and", "refused"] | None = None
+    """What both together do; None: they compose or are refused, never is one dropped."""
+    masked_nan: Literal["stopped", "leaks"] = "leaks"
+    """Whether NaN in a masked key or value is kept from the output; 0 x NaN leaks in most."""
+    nan_scores: Literal["propagate", "may-vanish"] = "propagate"
+    """Whether a query with NaN scores gives NaN, or may give zeros as if it had no keys."""
+    scale_with_causal: Literal["any", "positive"] | None = None
+    """Whether is_causal works for every scale, or for one above zero only; None: one law asks, others avoid it."""
+    grouped_heads: Literal["interleaved", "tiled", False] | None = None
+    """Which key head a query head reads when there are fewer key heads."""
+    value_dim: bool = True
+    """Whether value's dim may differ from head_dim."""
+    rectangular: bool = True
+    """Whether q_len may differ from kv_len."""
+    scale: bool | None = None
+    dropout: bool | None = None
+    window: bool | None = None
+    softcap: bool | None = None
+    sinks: bool | None = None
+    alibi: bool | None = None
+    log_sum_exp: bool | None = None
+    weights: bool | None = None
+    """Features: True is held to work, False is held to raise, None is read off the signature."""
+    gradients: bool | None = None
+    mask_gradient: bool = True
+    """Whether an additive mask may want a gradient, where gradients are there at all."""
+    deterministic: bool = True
+    """Whether the same call gives the same bits; if not, equal means within the bounds."""
+    dtypes: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    arithmetic: str | Arithmetic | Mapping[str, str | Arithmetic] | None = None
+    """How the implementation rounds, for all dtypes or by dtype (see `headcheck.arithmetic`)."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Canonical argument name -> the name by which this function takes it."""
+    effort: float = 1.0
+    """The share of each law's examples to spend, for a subject whose every call is slow."""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Attention(_Conventions):
+    """An attention function with its conventions.
+
+    function: f(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+    enable_gqa=False) -> output, tensors (batch, heads, length, dim) unless `layout` says otherwise; with
+    return_lse=True -> (output, log_sum_exp), with return_weights=True -> (output, weights).
+    """
+
+    function: Callable[..., Any]
+    name: str = ""
+
+    role = "attention"
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise SubjectError(f"Attention takes a callable, not {type(self.function).__name__}")
+        if sorted(self.layout) != sorted("bhsd"):
+            raise SubjectError(f"layout {self.layout!r} is no order of the letters b, h, s and d")
+        _require("causal", self.causal, ("top-left", "bottom-right", False, None))
+        _require("empty_rows", self.empty_rows, ("zeros", "mean", "nan", "undefined"))
+        _require("true_means", self.true_means, ("keep", "block"))
+        _require("mask_with_causal", self.mask_with_causal, ("and", "refused", None))
+        _require("masked_nan", self.masked_nan, ("stopped", "leaks"))
+        _require("grouped_heads", self.grouped_heads, ("interleaved", "tiled", False, None))
+        _require("nan_scores", self.nan_scores, ("propagate", "may-vanish"))
+        _require("scale_with_causal", self.scale_with_causal, ("any", "positive", None))
+        for kind in self.masks or ():
+            _require("masks", kind, ("boolean", "additive"))
+        for dtype in self.dtypes or ():
+            _require("dtypes", dtype, DTYPES)
+        for argument in self.arguments:
+            _require("arguments", argument, tuple(ALIASES))
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.function, "__name__", type(self.function).__name__))
+
+    def but(self, **changes: Any) -> "Attention":
+        """The same declaration with some fields changed."""
+        return replace(self, **changes)
+
+    def summary(self) -> dict[str, Any]:
+        """The conventions as plain data, for the verdict; fields at their default are left out."""
+        plain: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("function", "name") or value in (each.default, {}, ""):
+                continue
+            plain[each.name] = dict(value) if isinstance(value, Mapping) else value
+        return {k: list(v) if isinstance(v, tuple) else _plain(v) for k, v in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return str(value) if isinstance(value, Arithmetic) else value
+
+
+def _require(what: str, got: object, allowed: tuple[object, ...]) -> None:
+    if got not in allowed:
+        choices = ", ".join(map(repr, allowed))
+        raise SubjectError(f"{what}={got!r} is not a convention headcheck knows; choose one of {choices}")
+
+
+def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]) -> dict[str, str]:
+    """Canonical argument -> the parameter that takes it, read off the signature; declared names win."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return _builtin_arguments(function) | dict(declared)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    accepted = {}
+    for canonical, names in ALIASES.items():
+        found = next((name for name in names if name in parameters), None)
+        if found is not None:
+            accepted[canonical] = found
+    if takes_any and not accepted:
+        accepted = {name: name for name in ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")}
+    return accepted | dict(declared)
+
+
+def _builtin_arguments(function: Callable[..., Any]) -> dict[str, str]:
+    """A function written in C has no signature; its documentation often begins with one."""
+    head = (getattr(function, "__doc__", None) or "").strip().partition(")")[0]
+    parameters = re.findall(r"(\w+)\s*=", head)
+    return {
+        canonical: found
+        for canonical, names in ALIASES.items()
+        if (found := next((name for name in names if name in parameters), None))
+    }

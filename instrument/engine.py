@@ -1,0 +1,281 @@
+"""The engine: one subject is judged by one law at a time. Every front of headcheck runs this.
+
+The examples of a law come in two phases. Seeded cases draw their conditions jointly and their numbers from a
+generator: fast, and they reach the large shapes. Drawn cases come from Hypothesis, which chooses each number:
+slower, and they reach the corners. The first case that breaks the law is made as small as it will go.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import FrameType
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable
+from headcheck.laws import Law
+from headcheck.minimise import minimise
+from headcheck.roles import Role
+from headcheck.verdict import Counterexample, LawResult
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How many examples each law gets, and how long one of them may take."""
+
+    name: str
+    seeded: int
+    drawn: int
+    shrinks: int = 400
+    """How many simpler cases are tried on the way to the smallest counterexample."""
+    limit_s: float = 30.0
+    """Wall seconds after which one example counts as hanging."""
+
+
+PROFILES = {
+    each.name: each
+    for each in (
+        Profile("quick", seeded=12, drawn=4, shrinks=200),
+        Profile("gate", seeded=60, drawn=20),
+        Profile("deep", seeded=800, drawn=200, shrinks=2000),
+    )
+}
+
+
+@dataclass
+class Judged:
+    """What one example showed."""
+
+    case: Any
+    comparison: Comparison | None = None
+    """The worst comparison that the law made; None if it made none."""
+    error: str = ""
+    """The break, where it is no comparison."""
+    reason: str = ""
+    """Why the law does not apply, where it does not."""
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.error) or (self.comparison is not None and self.comparison.broken)
+
+
+@dataclass
+class _Tally:
+    examples: int = 0
+    worst: float = 0.0
+    dtypes: set[str] = field(default_factory=set)
+    reasons: list[str] = field(default_factory=list)
+    broken: Judged | None = None
+
+    def add(self, judged: Judged) -> None:
+        if judged.reason:
+            self.reasons.append(judged.reason)
+        elif judged.broken:
+            self.broken = judged
+            self.examples += 1
+            self.dtypes.add(judged.case.dtype)
+        elif judged.comparison is not None:
+            self.examples += 1
+            self.dtypes.add(judged.case.dtype)
+            self.worst = max(self.worst, judged.comparison.ratio)
+
+
+class Engine:
+    """Judges one prepared subject, law by law.
+
+    replay: makes of a law and a case the command line that shows it again.
+    watch: told of each case before it is run, so that a front can say what was running when all went dark.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        subject: Any,
+        profile: Profile,
+        seed: int,
+        replay: Callable[[Law, Any], str],
+        watch: Callable[[Law, Any], None] = lambda law, case: None,
+    ) -> None:
+        self.role = role
+        self.subject = subject
+        self.profile = profile
+        self.seed = seed
+        self.replay = replay
+        self.watch = watch
+
+    def judge(self, law: Law) -> LawResult:
+        """One row of the verdict."""
+        began = time.perf_counter()
+        lacking = [reason for feature in law.needs if (reason := self.subject.lacks(feature))]
+        if lacking:
+            return LawResult(law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking)))
+        tally = _Tally()
+        for case in self._seeded(law):
+            tally.add(self.example(law, case))
+            if tally.broken:
+                break
+        else:
+            self._drawn(law, tally)
+        return self._row(law, tally, time.perf_counter() - began)
+
+    def example(self, law: Law, case: Any) -> Judged:
+        """Run a law on one case."""
+        self.watch(law, case)
+        try:
+            with time_limit(self.profile.limit_s):
+                found = law.check(self.subject, self.role.build(case, self.subject))
+                comparisons = [found] if isinstance(found, Comparison) else list(found or ())
+        except NotApplicable as why:
+            return Judged(case, reason=str(why))
+        except LawBroken as why:
+            return Judged(case, error=str(why))
+        except OutOfTime:
+            return Judged(case, error=f"did not return within {self.profile.limit_s:g} s")
+        except MemoryError:
+            return Judged(case, error="ran out of memory")
+        if not comparisons:
+            return Judged(case)
+        return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
+
+    def _prepared(self, law: Law, case: Any) -> Any:
+        return self.role.fit(law.repaired(case), self.subject)
+
+    def _seeded(self, law: Law) -> Iterator[Any]:
+        for number in range(_at_least_one(self.profile.seeded * law.share * self.subject.effort)):
+            random = Random(f"{self.seed}/{law.id}/{number}")
+            yield self._prepared(law, self.role.draw(random, self.subject))
+
+    def _drawn(self, law: Law, tally: _Tally) -> None:
+        """Let Hypothesis draw the cases. The first break ends it: making it smaller is not left to chance."""
+
+        @hypothesis.seed(Random(f"{self.seed}/{law.id}").getrandbits(64))
+        @hypothesis.settings(
+            max_examples=_at_least_one(self.profile.drawn * law.share * self.subject.effort),
+            phases=[Phase.generate],
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @hypothesis.given(self.role.drawn(self.subject))
+        def run(case: Any) -> None:
+            if tally.broken is None:
+                tally.add(self.example(law, self._prepared(law, case)))
+
+        run()
+
+    def _row(self, law: Law, tally: _Tally, duration_s: float) -> LawResult:
+        common = {
+            "id": law.id,
+            "statement": law.statement,
+            "examples": tally.examples,
+            "dtypes": sorted(tally.dtypes),
+        }
+        if tally.broken:
+            smallest = self.smallest(law, tally.broken)
+            return LawResult(
+                **common,
+                outcome="breaks",
+                reason=self._counterexample(law, smallest, tally.examples).message,
+                worst_error_over_bound=max(tally.worst, _ratio(tally.broken)),
+                counterexample=self._counterexample(law, smallest, tally.examples),
+                duration_s=duration_s,
+            )
+        if not tally.examples:
+            reason = tally.reasons[0] if tally.reasons else "no case reached what the law speaks of"
+            return LawResult(**common, outcome="not-applicable", reason=reason, duration_s=duration_s)
+        return LawResult(
+            **common, outcome="holds", worst_error_over_bound=tally.worst, duration_s=duration_s
+        )
+
+    def smallest(
+        self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
+    ) -> Judged:
+        """The simplest case that still breaks. try_case: the break of a case, or None; it is run here by default."""
+        if broken.error.startswith("did not return"):
+            return broken
+
+        def run_here(case: Any) -> Judged | None:
+            judged = self.example(law, case)
+            return judged if judged.broken else None
+
+        def simpler(case: Any) -> Iterator[Any]:
+            for candidate in self.role.simpler(case, self.subject):
+                if self._prepared(law, candidate) == candidate:
+                    yield candidate
+
+        return minimise(broken, simpler, try_case or run_here, self.profile.shrinks)
+
+    def _counterexample(self, law: Law, judged: Judged, found_after: int) -> Counterexample:
+        return describe(self.role, self.subject, judged, self.replay(law, judged.case), found_after)
+
+
+def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after: int) -> Counterexample:
+    """An example as the verdict shows it: one that breaks the law, or, in a replay, one that does not."""
+    inputs = role.show(role.build(judged.case, subject))
+    comparison = judged.comparison
+    if judged.error or comparison is None or not comparison.observed.numel():
+        return Counterexample(
+            str(judged.case), replay, "call", message=judged.error, inputs=inputs, found_after=found_after
+        )
+    observed, expected, bound = (
+        float(part[comparison.index])
+        for part in (comparison.observed, comparison.expected, comparison.bound)
+    )
+    place = f"{comparison.what}[{', '.join(map(str, comparison.index))}]"
+    factor = comparison.ratio if comparison.ratio != float("inf") else None
+    allowed = f"the bound is {bound:.3g}" if bound else "they must be equal"
+    exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
+    return Counterexample(
+        case=str(judged.case),
+        replay=replay,
+        what=comparison.what,
+        index=list(comparison.index),
+        observed=observed,
+        expected=expected,
+        bound=bound,
+        factor=factor,
+        message=f"{place} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
+        inputs=inputs,
+        found_after=found_after,
+    )
+
+
+class OutOfTime(BaseException):
+    """Not an Exception: a subject that catches those must not swallow it, nor its edge take it for the subject's."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in code that runs longer, where the platform and the thread allow it.
+
+    It reaches everything that executes Python; what hangs inside native code is ended by the process
+    around it (`headcheck.isolation`).
+    """
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _at_least_one(number: float) -> int:
+    return max(1, round(number))
+
+
+def _ratio(judged: Judged) -> float:
+    return judged.comparison.ratio if judged.comparison is not None else float("inf")

@@ -1,0 +1,13 @@
+"""What can go wrong outside a verdict: one clear line each, naming the cure."""
+
+
+class HeadcheckError(Exception):
+    """A message for the user, to be printed without a traceback; the command then exits with 2."""
+
+
+class SubjectError(HeadcheckError):
+    """The subject cannot be found, imported, understood or called at all."""
+
+
+class CaseError(HeadcheckError):
+    """A case that was typed cannot be read."""

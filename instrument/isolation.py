@@ -1,0 +1,272 @@
+"""Laws are judged in processes of their own, so that a subject that crashes, hangs or eats memory is a finding.
+
+The parent hands out law ids one at a time and hears of each case before it is run. When a worker dies, does
+not come back or grows too large, the case in flight is the counterexample, and a fresh worker goes on with the
+next law. The parent itself never runs the subject.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Self
+
+from headcheck.errors import HeadcheckError, SubjectError
+from headcheck.laws import Law, all_laws
+from headcheck.plan import Introduction, Plan
+from headcheck.processes import DYING_S, death, end, resident, start
+from headcheck.roles import role as role_named
+from headcheck.verdict import Counterexample, LawResult
+from headcheck.worker import Order, work
+
+Tick = Callable[[list[str]], None]
+
+TICK_S = 0.1
+SHRUNK = 1
+"""So many cases that end the process in the same way are made smaller: they will be one fault."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may take."""
+
+    memory_growth: int = 4 << 30
+    """Bytes of resident memory, over what it had when the subject was imported; watched on Linux."""
+    grace_s: float = 5.0
+    """Seconds after the profile's limit, which reaches Python code only, until the process is ended."""
+    import_s: float = 600.0
+    """Seconds to import a subject, which may compile itself."""
+    prepare_s: float = 120.0
+    """Seconds for the small cases on which a subject is tried before it is judged."""
+    after_a_hang_s: float = 5.0
+    """Seconds for a case once one has hung, so that a subject that always hangs does not take hours."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One law to be judged, or only one case of it."""
+
+    law: Law
+    case: str | None = None
+    fatal: LawResult | None = None
+    """The case ended a process, as this row says; a smaller one is sought."""
+
+
+@dataclass
+class _Worker:
+    """One process, and what the parent knows of it."""
+
+    process: Any
+    connection: Connection
+    since: float
+    """When it last reported."""
+    loaded: Introduction | None = None
+    ready: Introduction | None = None
+    size: int = 0
+    """Resident bytes when the subject had been imported."""
+    task: _Task | None = None
+    limit_s: float = 0.0
+    case: str | None = None
+    cases: int = 0
+
+
+class Workers:
+    """A crew of processes that judge one subject. Use it in a `with` block: leaving it ends them all."""
+
+    def __init__(self, plan: Plan, processes: int = 1, limits: Limits | None = None) -> None:
+        self.plan = plan
+        self.processes = processes
+        self.limits = limits or Limits()
+        self.bugs: list[str] = []
+        """Tracebacks of headcheck's own failures."""
+        self._crew: list[_Worker] = []
+        self._waiting: deque[_Task] = deque()
+        self._deaths: Counter[str] = Counter()
+        self.unfinished = ""
+        """What was left out, and why: then the subject is not said to conform."""
+        self._crash = ""
+        """How the subject ended the process when it was first tried: then no law can be judged."""
+        self._met: Introduction | None = None
+        self._limit_s = plan.profile.limit_s
+        self._seed = plan.seed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._crew:
+            self._end(self._crew[0])
+
+    def introduce(self, tick: Tick = lambda laws: None) -> Introduction:
+        """Start the crew and wait until the subject is known. Raises SubjectError if it cannot be had."""
+        all_laws()  # Imported before the fork, they are there in every worker.
+        while self._met is None:
+            while len(self._crew) < self.processes and not self._crash:
+                self._start()
+            list(self._turn(tick))
+        return self._met
+
+    def judge(
+        self, laws: Sequence[Law], seed: int | None = None, tick: Tick = lambda laws: None
+    ) -> Iterator[LawResult]:
+        """The rows of these laws, as they come. tick: told often which laws are being judged."""
+        self._seed = self.plan.seed if seed is None else seed
+        yield from self._judge([_Task(law) for law in laws], tick)
+
+    def replay(self, law: Law, case: str) -> LawResult:
+        """The row of one law on one case, as it was printed."""
+        (row,) = self._judge([_Task(law, case)], lambda laws: None)
+        return row
+
+    def _judge(self, tasks: Sequence[_Task], tick: Tick) -> Iterator[LawResult]:
+        self.introduce(tick)
+        self._waiting = deque(tasks)
+        while self._waiting or any(worker.task for worker in self._crew):
+            while self._crash and self._waiting:
+                task = self._waiting.popleft()
+                yield task.fatal or self._broken(task.law, self._crash, None, 0)
+            self._hand_out()
+            yield from self._turn(tick)
+
+    def _start(self) -> None:
+        process, connection = start(self.plan, work)
+        self._crew.append(_Worker(process, connection, time.monotonic()))
+
+    def _hand_out(self) -> None:
+        busy = sum(worker.task is not None for worker in self._crew)
+        while not self._crash and len(self._crew) < min(self.processes, busy + len(self._waiting)):
+            self._start()
+        for worker in self._crew:
+            if worker.ready and not worker.task and self._waiting:
+                worker.task = task = self._waiting.popleft()
+                worker.limit_s, worker.since = self._limit_s, time.monotonic()
+                worker.case, worker.cases = None, 0
+                fatal = task.fatal.reason if task.fatal else ""
+                with suppress(OSError):  # It died meanwhile; the next turn finds out.
+                    worker.connection.send(Order(task.law.id, worker.limit_s, self._seed, task.case, fatal))
+
+    def _turn(self, tick: Tick) -> Iterator[LawResult]:
+        """Hear all workers once, and end those that overstep their limits."""
+        wait([worker.connection for worker in self._crew], timeout=TICK_S)
+        for worker in list(self._crew):
+            if worker not in self._crew:
+                continue  # It was ended for the fault of another.
+            row = self._hear(worker)
+            if row is None and worker in self._crew and (excess := self._excess(worker)):
+                row = self._lost(worker, excess)
+            if row is not None:
+                yield row
+        tick([worker.task.law.name for worker in self._crew if worker.task])
+
+    def _hear(self, worker: _Worker) -> LawResult | None:
+        try:
+            while worker.connection.poll():
+                kind, content = worker.connection.recv()
+                worker.since = time.monotonic()
+                if kind == "case":
+                    worker.case, worker.cases = content, worker.cases + 1
+                elif kind == "row":
+                    return self._noted(self._finished(worker), content)
+                elif kind == "raised":
+                    law = self._finished(worker).law
+                    return self._broken(law, content, worker.case, worker.cases)
+                elif kind == "bug":
+                    return self._failed(worker, content)
+                elif kind == "loaded":
+                    worker.loaded, worker.size = content, resident(worker.process.pid)
+                elif kind == "ready":
+                    worker.ready = self._met = content
+                elif kind == "refused":
+                    raise SubjectError(content)
+        except (EOFError, ConnectionError):
+            worker.process.join(DYING_S)  # It ended by itself, and its exit code tells how.
+            return self._lost(worker, "")
+        return None
+
+    def _finished(self, worker: _Worker) -> _Task:
+        assert worker.task is not None
+        task, worker.task = worker.task, None
+        return task
+
+    def _noted(self, task: _Task, row: LawResult) -> LawResult:
+        if task.fatal and task.fatal.counterexample and row.counterexample:
+            after = task.fatal.counterexample.found_after
+            shown = replace(row.counterexample, what="process", found_after=after)
+            return replace(task.fatal, reason=row.reason, counterexample=shown)
+        if row.outcome == "breaks" and row.reason.startswith("did not return"):
+            self._limit_s = min(self._limit_s, self.limits.after_a_hang_s)
+        return row
+
+    def _excess(self, worker: _Worker) -> str:
+        """How a worker oversteps its limits, if it does."""
+        if worker.size and resident(worker.process.pid) - worker.size > self.limits.memory_growth:
+            return f"took more than {self.limits.memory_growth / 2**30:.3g} GiB of memory"
+        if worker.ready and not worker.task:
+            return ""
+        allowed = worker.limit_s
+        if not worker.ready:
+            allowed = self.limits.prepare_s if worker.loaded else self.limits.import_s
+        late = time.monotonic() - worker.since > allowed + self.limits.grace_s
+        return f"did not return within {allowed:g} s" if late else ""
+
+    def _lost(self, worker: _Worker, why: str) -> LawResult | None:
+        """A worker is gone, or has to go: what that says of the subject."""
+        died = not why
+        exit_code = self._end(worker)
+        why = why or death(exit_code)
+        if worker.task and worker.task.fatal:
+            return worker.task.fatal
+        if worker.task:
+            row = self._broken(worker.task.law, why, worker.case, worker.cases)
+            self._deaths[why] += 1
+            if died and worker.case is not None and self._deaths[why] <= SHRUNK:
+                self._waiting.appendleft(_Task(worker.task.law, worker.case, row))
+                return None
+            return self._noted(worker.task, row)
+        if not worker.loaded:
+            raise SubjectError(f"the subject cannot be imported: {why}")
+        if not worker.ready:
+            self._crashed_in_preparation(worker.loaded, why)
+        return None
+
+    def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
+        """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
+        if self.plan.dtypes or self.unfinished:
+            self._crash = f"{why} when it was first tried"
+            self._met = self._met or loaded
+            return
+        dtype = loaded.declaration.get("dtypes", ["float32"])[0]
+        self.unfinished = f"judged in {dtype} only: {why} when all dtypes were tried"
+        self.plan = replace(self.plan, dtypes=(dtype,))
+        for worker in [each for each in self._crew if not each.ready]:
+            self._end(worker)
+
+    def _end(self, worker: _Worker) -> int | None:
+        self._crew.remove(worker)
+        return end(worker.process, worker.connection)
+
+    def _failed(self, worker: _Worker, problem: str) -> LawResult:
+        """headcheck itself failed: no verdict on this law."""
+        if worker.task is None:
+            raise HeadcheckError(f"this is a bug in headcheck, please report it:\n{problem}")
+        law = self._finished(worker).law
+        self.bugs.append(f"law {law.id}, case '{worker.case}'\n{problem}")
+        last_line = problem.strip().rsplit("\n", 1)[-1]
+        reason = f"a bug in headcheck: {last_line}"
+        return LawResult(law.id, law.statement, "not-applicable", reason=reason)
+
+    def _broken(self, law: Law, why: str, case: str | None, cases: int) -> LawResult:
+        replay = self.plan.only(law.id) if case is None else self.plan.replay(law, case)
+        dtypes = [] if case is None else [role_named(law.role).parse(case).dtype]
+        return LawResult(
+            law.id,
+            law.statement,
+            "breaks",
+            reason=why,
+            examples=max(1, cases),
+            worst_error_over_bound=float("inf"),
+            dtypes=dtypes,
+            counterexample=Counterexample(case or "", replay, "process", message=why, found_after=max(1, cases)),
+        )

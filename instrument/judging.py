@@ -1,0 +1,226 @@
+"""The Python front: `verify`, `replay` and `probe`, and what every front makes a verdict with.
+
+Here the subject runs in this very process, many times if need be; `isolate=True` puts a process around it.
+"""
+
+import itertools
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from headcheck.engine import Profile
+from headcheck.errors import HeadcheckError
+from headcheck.isolation import Workers
+from headcheck.laws import Law, all_laws, choose
+from headcheck.plan import Introduction, Plan, dtype_names, profile_named
+from headcheck.verdict import LawResult, Verdict
+
+OnRow = Callable[[LawResult], None]
+
+
+def verify(
+    subject: Any,
+    *,
+    role: str | None = None,
+    profile: str | Profile = "gate",
+    seed: int | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    laws: str | Iterable[str] = (),
+    isolate: bool = False,
+    processes: int = 1,
+    on_row: OnRow = lambda row: None,
+) -> Verdict:
+    """Judge a subject by the laws of its role.
+
+    subject: a callable, a declaration such as `headcheck.Attention(...)`, or a SUBJECT as on the command line.
+    seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all that
+    the subject supports. laws: parts of law ids; all laws by default. isolate: judge in processes of their
+    own, so that a subject that crashes or hangs in native code is a finding too. on_row: told of each row.
+    """
+    plan = make_plan(subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device)
+    patterns = (laws,) if isinstance(laws, str) else tuple(laws)
+    if isolate or processes > 1:
+        with Workers(plan, processes) as workers:
+            watcher = Watcher()
+            watcher.row = on_row  # type: ignore[method-assign, assignment]
+            return judged_apart(workers, patterns, watcher)
+    began = time.perf_counter()
+    with undisturbed():
+        prepared = plan.loaded().prepared()
+        rows = []
+        for law in choose(prepared.introduction.role, patterns):
+            rows.append(with_only(plan, prepared.engine.judge(law)))
+            on_row(rows[-1])
+    return verdict_of(plan, prepared.introduction, rows, time.perf_counter() - began)
+
+
+def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
+    """Judge one law on one case, as it was printed; the row's counterexample shows what was compared."""
+    plan = make_plan(subject, **options)
+    with undisturbed():
+        return plan.loaded().prepared().replayed(law_named(law_id), case)
+
+
+def probe(subject: Any, *, role: str | None = None, device: str | None = None) -> Any:
+    """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
+    from headcheck.attention.probe import probe_function
+
+    loaded = make_plan(subject, role=role, device=device).loaded()
+    if loaded.role != "attention":
+        raise HeadcheckError(f"only attention subjects can be probed, not {loaded.role}")
+    with undisturbed():
+        name = loaded.name.rpartition(":")[2]
+        return probe_function(loaded.declaration, device=loaded.device, name=name)
+
+
+def make_plan(
+    subject: Any,
+    *,
+    role: str | None = None,
+    profile: str | Profile = "gate",
+    seed: int | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Plan:
+    """What to judge and how, from what a caller gives."""
+    chosen = profile_named(profile)
+    if seed is None:
+        seed = fresh_seed() if chosen.name == "deep" else 0
+    return Plan(subject, chosen, seed, role, dtype_names(dtype), device)
+
+
+def fresh_seed() -> int:
+    """A seed that nobody has used; it stands in the verdict."""
+    return secrets.randbelow(2**31)
+
+
+def law_named(law_id: str) -> Law:
+    """The law of that id."""
+    if law_id not in all_laws():
+        similar = [each for each in all_laws() if law_id in each]
+        hint = f"; do you mean {similar[0]}?" if similar else "; `headcheck laws` lists them"
+        raise HeadcheckError(f"there is no law {law_id!r}{hint}")
+    return all_laws()[law_id]
+
+
+class Watcher:
+    """Told how the work goes; a front that shows it overrides what it needs."""
+
+    def expect(self, laws: int) -> None:
+        """So many laws are about to be judged."""
+
+    def row(self, row: LawResult) -> None:
+        """A law has been judged."""
+
+    def tick(self, laws: list[str]) -> None:
+        """Called a few times a second: the names of the laws in work."""
+
+
+def judged_apart(
+    workers: Workers, patterns: Sequence[str] = (), watcher: Watcher | None = None, fuzz_s: float = 0.0
+) -> Verdict:
+    """The verdict of a crew: one pass over the laws, then more with fresh seeds until `fuzz_s` are over.
+
+    Ctrl-C ends it early, and keeps what was found.
+    """
+    began, watcher = time.perf_counter(), watcher or Watcher()
+    introduction = workers.introduce(watcher.tick)
+    plan = workers.plan
+    laws = choose(introduction.role, patterns)
+    rows: dict[str, LawResult] = {}
+    unfinished = workers.unfinished
+    try:
+        for number in itertools.count():
+            seed = plan.seed + number
+            open_laws = [law for law in laws if law.id not in rows or rows[law.id].outcome == "holds"]
+            watcher.expect(len(open_laws))
+            for row in workers.judge(open_laws, seed, watcher.tick):
+                rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
+                watcher.row(rows[row.id])
+                if number and time.perf_counter() - began > fuzz_s:
+                    break
+            if not open_laws or time.perf_counter() - began >= fuzz_s:
+                break
+    except KeyboardInterrupt:
+        unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"
+    if workers.bugs:
+        unfinished = f"{len(workers.bugs)} laws could not be judged for a bug in headcheck"
+    in_order = [rows[law.id] for law in laws if law.id in rows]
+    return verdict_of(plan, introduction, in_order, time.perf_counter() - began, unfinished)
+
+
+def merged(earlier: LawResult | None, row: LawResult) -> LawResult:
+    """What two passes with different seeds say of one law together."""
+    if earlier is None:
+        return row
+    return replace(
+        row,
+        outcome="holds" if row.outcome == "not-applicable" else row.outcome,
+        reason="" if row.outcome == "not-applicable" else row.reason,
+        examples=earlier.examples + row.examples,
+        worst_error_over_bound=max(earlier.worst_error_over_bound, row.worst_error_over_bound),
+        dtypes=sorted({*earlier.dtypes, *row.dtypes}),
+        duration_s=earlier.duration_s + row.duration_s,
+        subject_s=earlier.subject_s + row.subject_s,
+    )
+
+
+def verdict_of(
+    plan: Plan, introduction: Introduction, rows: list[LawResult], duration_s: float, unfinished: str = ""
+) -> Verdict:
+    """The rows of one subject, with all that a reader of them needs to know."""
+    return Verdict(
+        subject=introduction.name,
+        role=introduction.role,
+        profile=plan.profile.name,
+        seed=plan.seed,
+        laws=rows,
+        duration_s=duration_s,
+        environment=dict(introduction.environment),
+        declaration=introduction.declaration,
+        notes=list(introduction.notes),
+        unfinished=unfinished,
+    )
+
+
+def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
+    """The row, and the line that judges its law alone."""
+    if row.counterexample is None:
+        return row
+    return replace(row, counterexample=replace(row.counterexample, only=plan.but(seed).only(row.id)))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Torch as laws expect it, whatever the caller is in the middle of, and afterwards as it was."""
+    import numpy
+    import torch
+
+    python, numbers = random.getstate(), numpy.random.get_state()
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with ExitStack() as stack:
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count()) if used else ()
+        stack.enter_context(torch.random.fork_rng(devices))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if torch.is_autocast_enabled("cpu"):
+            stack.enter_context(torch.autocast("cpu", enabled=False))
+        if str(torch.get_default_device()) != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(numbers)
+            torch.set_default_dtype(dtype)
+            torch.use_deterministic_algorithms(strict, warn_only=warns)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)

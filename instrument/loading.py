@@ -1,0 +1,158 @@
+"""From what a user types to the object it names: a built-in, package.module:attribute, or file.py:attribute."""
+
+import ast
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headcheck.errors import SubjectError
+from headcheck.subjects import builtins
+
+DEFAULT = "torch-sdpa"
+"""What is judged when no subject is named."""
+
+
+def load(spec: str) -> tuple[Any, str]:
+    """The object that SUBJECT names, and the name it goes by in reports."""
+    place, colon, attribute = spec.rpartition(":")
+    if not colon:
+        return _builtin(spec), spec
+    if not place or not attribute:
+        raise SubjectError(f"cannot read the subject {spec!r}; write package.module:attribute or file.py:attribute")
+    module = _file(Path(place)) if _is_path(place) else _module(place)
+    return _callable(_attribute(module, attribute, place), spec), spec
+
+
+def role_name(attribute: Any, asked: str | None = None) -> str:
+    """The role of a subject: a declaration says it; a plain callable has the one asked for, or attention."""
+    if not is_declaration(attribute):
+        return asked or "attention"
+    role: str = attribute.role
+    if asked and asked != role:
+        raise SubjectError(f"the subject is declared as {role}; leave out --role {asked}")
+    return role
+
+
+def is_declaration(attribute: Any) -> bool:
+    """Whether an object is a declaration, such as `headcheck.Attention(...)`, and no plain callable."""
+    return isinstance(getattr(type(attribute), "role", None), str) and hasattr(attribute, "function")
+
+
+def _builtin(name: str) -> Any:
+    known = builtins()
+    if name in known:
+        return known[name].declaration()
+    if _is_path(name):
+        named = ", ".join(_functions_in(Path(name))) or "the name of your function"
+        raise SubjectError(f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}")
+    hint = _similar(name, known) or "`headcheck subjects` lists them"
+    raise SubjectError(
+        f"there is no built-in subject {name!r} ({hint}); "
+        "a subject of your own is package.module:attribute or path/to/file.py:attribute"
+    )
+
+
+def _is_path(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place
+
+
+def _functions_in(path: Path) -> list[str]:
+    """The public functions of a file, read without running it."""
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError):
+        return []
+    return [each.name for each in body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        with _importable(Path.cwd()):
+            return import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name and (name == problem.name or name.startswith(problem.name + ".")):
+            raise SubjectError(
+                f"there is no module {problem.name!r}; is its package installed, "
+                "or is this the directory that holds it?"
+            ) from problem
+        raise _import_failed(name, problem) from problem
+    except (Exception, SystemExit) as problem:
+        raise _import_failed(name, problem) from problem
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise SubjectError(f"there is no file {path}")
+    # A name of its own: a user's random.py must not take the place of the standard library's.
+    name = f"headcheck_subject_file_{path.stem}"
+    spec = spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise SubjectError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a function's module up by name.
+    try:
+        with _importable(path.resolve().parent):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
+        sys.modules.pop(name, None)
+        raise _import_failed(str(path), problem) from problem
+    return module
+
+
+@contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    """The directory comes first on sys.path, as when running a script, and last once that is over.
+
+    It stays, because a function may import its neighbours when it is called.
+    """
+    path = str(directory)
+    sys.path.insert(0, path)
+    try:
+        yield
+    finally:
+        sys.path.remove(path)
+        if path not in sys.path:
+            sys.path.append(path)
+
+
+def _import_failed(what: str, problem: BaseException) -> SubjectError:
+    if isinstance(problem, SyntaxError):
+        return SubjectError(f"{problem.filename}, line {problem.lineno}: syntax error: {problem.msg}")
+    first_line = str(problem).strip().split("\n", 1)[0]
+    ours = (__file__, "<frozen importlib")
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if not f.filename.startswith(ours)]
+    inside = [f for f in frames if "importlib" not in f.filename]
+    where = f" ({inside[-1].filename}, line {inside[-1].lineno})" if inside else ""
+    return SubjectError(f"importing {what} failed{where}: {type(problem).__name__}: {first_line}")
+
+
+def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
+    found: Any = module
+    for name in dotted.split("."):
+        if not hasattr(found, name):
+            public = [each for each in dir(found) if not each.startswith("_")]
+            own = [each for each in public if callable(getattr(found, each, None))]
+            hint = _similar(name, public) or f"it has: {', '.join(own[:8]) or 'nothing to call'}"
+            raise SubjectError(f"{place} has no attribute {name!r} ({hint})")
+        found = getattr(found, name)
+    return found
+
+
+def _callable(attribute: Any, spec: str) -> Any:
+    if isinstance(attribute, type):
+        raise SubjectError(f"{spec} is a class; make an instance of it in a file, and name that")
+    if not callable(attribute) and not is_declaration(attribute):
+        raise SubjectError(f"{spec} is a {type(attribute).__name__}, neither a callable nor a declaration")
+    return attribute
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""

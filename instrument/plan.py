@@ -1,0 +1,201 @@
+"""What is to be judged and how: everything a process needs to start judging, and nothing that it makes."""
+
+import platform
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcheck import __version__
+from headcheck.engine import PROFILES, Engine, Profile, describe
+from headcheck.errors import CaseError, HeadcheckError, SubjectError
+from headcheck.laws import Law
+from headcheck.loading import is_declaration, load, role_name
+from headcheck.roles import role as role_named
+from headcheck.verdict import LawResult
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What is known of a subject before its first law: plain data that travels between processes."""
+
+    name: str
+    role: str
+    declaration: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One subject, and how it is to be judged.
+
+    subject: a SUBJECT as typed, a callable, or a declaration. dtypes: () for what the subject supports.
+    device: None for the first that the subject declares.
+    """
+
+    subject: Any
+    profile: Profile = PROFILES["gate"]
+    seed: int = 0
+    role: str | None = None
+    dtypes: tuple[str, ...] = ()
+    device: str | None = None
+
+    def loaded(self) -> "Loaded":
+        """The subject, imported and declared, but not called yet."""
+        attribute, name = load(self.subject) if isinstance(self.subject, str) else (self.subject, "")
+        if not callable(attribute) and not is_declaration(attribute):
+            raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
+        role = role_name(attribute, self.role)
+        declaration = role_named(role).declare(attribute, name)
+        return Loaded(self, role, declaration, name or declaration.name)
+
+    @property
+    def spec(self) -> str | None:
+        """How the command line names the subject; None if it cannot."""
+        return self.subject if isinstance(self.subject, str) else _importable_as(self.subject)
+
+    def but(self, seed: int | None) -> "Plan":
+        """The same plan with another seed."""
+        return self if seed is None else replace(self, seed=seed)
+
+    def command(self, word: str, *arguments: str) -> str:
+        """A headcheck command line on this subject; '' if the command line cannot name it."""
+        if self.spec is None:
+            return ""
+        options = [("--role", self.role), ("--dtype", ",".join(self.dtypes)), ("--device", self.device)]
+        given = [part for option, value in options if value for part in (option, value)]
+        seed = ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join(["headcheck", word, self.spec, *arguments, *given, *seed])
+
+    def replay(self, law: Law, case: object) -> str:
+        """The line that shows exactly this case."""
+        line = self.command("replay", law.id, str(case))
+        return line or f"headcheck.replay(subject, {law.id!r}, {str(case)!r})"
+
+    def only(self, law_id: str) -> str:
+        """The line that judges one law only."""
+        profile = [] if self.profile.name == "gate" else ["--profile", self.profile.name]
+        line = self.command("verify", "--law", law_id, *profile)
+        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={self.profile.name!r})"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A subject that could be imported."""
+
+    plan: Plan
+    role: str
+    declaration: Any
+    name: str
+
+    @property
+    def device(self) -> str:
+        declared: tuple[str, ...] = self.declaration.devices
+        return self.plan.device or declared[0]
+
+    def introduction(self, notes: tuple[str, ...] = ()) -> Introduction:
+        environment = tuple(_environment(self.device).items())
+        return Introduction(self.name, self.role, self.declaration.summary(), notes, environment)
+
+    def prepared(self, watch: Callable[[Law, Any], None] = lambda law, case: None) -> "Prepared":
+        """The subject, tried on small cases and ready to be judged."""
+        _require_device(self.device)
+        role = role_named(self.role)
+        subject, notes = role.prepare(
+            self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
+        )
+        engine = Engine(role, subject, self.plan.profile, self.plan.seed, self.plan.replay, watch)
+        return Prepared(self.introduction(tuple(notes)), engine)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A subject that can be judged."""
+
+    introduction: Introduction
+    engine: Engine
+
+    def replayed(self, law: Law, text: str) -> LawResult:
+        """One law on one case as it was printed; the row shows what was compared even where the law holds."""
+        engine = self.engine
+        lacking = [why for feature in law.needs if (why := engine.subject.lacks(feature))]
+        case = engine.role.parse(text)
+        try:
+            engine.role.build(case, engine.subject)
+        except Exception as problem:
+            raise CaseError(f"cannot build the case: {type(problem).__name__}: {problem}") from problem
+        judged = engine.example(law, case)
+        if lacking or (not judged.broken and judged.comparison is None):
+            reason = "; ".join(lacking) or judged.reason or "the law says nothing about this case"
+            return LawResult(law.id, law.statement, "not-applicable", reason=reason)
+        shown = describe(engine.role, engine.subject, judged, engine.replay(law, case), 1)
+        return LawResult(
+            law.id,
+            law.statement,
+            "breaks" if judged.broken else "holds",
+            reason=shown.message if judged.broken else "",
+            examples=1,
+            worst_error_over_bound=judged.comparison.ratio if judged.comparison else float("inf"),
+            dtypes=[case.dtype],
+            counterexample=shown,
+        )
+
+
+def profile_named(profile: str | Profile) -> Profile:
+    """The profile of that name."""
+    if isinstance(profile, Profile):
+        return profile
+    if profile not in PROFILES:
+        raise HeadcheckError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    return PROFILES[profile]
+
+
+def dtype_names(dtypes: Any) -> tuple[str, ...]:
+    """'float16', 'float16,bfloat16', torch.float16 or several of them -> their names."""
+    several = dtypes if isinstance(dtypes, tuple | list) else (() if dtypes is None else (dtypes,))
+    names = [name for each in several for name in str(each).removeprefix("torch.").split(",")]
+    for name in names:
+        if name not in DTYPES:
+            raise HeadcheckError(f"cannot judge dtype {name!r}; there are: {', '.join(DTYPES)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _require_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ValueError) as problem:
+        raise HeadcheckError(f"torch cannot compute on {device!r} here; --device cpu works everywhere") from problem
+
+
+def _environment(device: str) -> dict[str, str]:
+    import hypothesis
+    import torch
+
+    chip = platform.processor() or platform.machine()
+    if device.startswith("cuda") and torch.cuda.is_available():
+        chip = torch.cuda.get_device_name(device)
+    return {
+        "headcheck": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "hypothesis": hypothesis.__version__,
+        "platform": platform.platform(),
+        "device": f"{device} ({chip})",
+    }
+
+
+def _importable_as(subject: Any) -> str | None:
+    """package.module:attribute for a callable that is found there."""
+    module, name = getattr(subject, "__module__", None), getattr(subject, "__qualname__", None)
+    if not module or not name or module == "__main__" or module not in sys.modules:
+        return None
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is subject else None

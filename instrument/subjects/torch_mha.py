@@ -1,0 +1,82 @@
+"""torch.nn.MultiheadAttention with identity projections: its attention, by its slow and its fast path."""
+
+from typing import Any
+
+from headcheck.declarations import Attention
+from headcheck.subjects import builtin
+
+
+@builtin("torch-mha", "torch.nn.MultiheadAttention with identity projections, need_weights on: the slow path.")
+def torch_mha() -> Attention:
+    """baddbmm, softmax, bmm in the dtype of the inputs; a row without keys is NaN in all heads."""
+    return _declared(_multi_head(weights=True)).but(
+        name="torch-mha",
+        weights=True,
+        empty_rows="undefined",
+        arithmetic={"bfloat16": "eager", "float16": "eager"},
+    )
+
+
+@builtin("torch-mha-fast", "torch.nn.MultiheadAttention with identity projections, need_weights off.")
+def torch_mha_fast() -> Attention:
+    """Its forward goes through scaled_dot_product_attention when weights are not asked for."""
+    return _declared(_multi_head(weights=False)).but(
+        name="torch-mha-fast",
+        nan_scores="may-vanish",
+        arithmetic={"bfloat16": "flash", "float16": "flash"},
+    )
+
+
+def _declared(function: Any) -> Attention:
+    return Attention(
+        function,
+        true_means="block",
+        causal=False,
+        masks=("boolean", "additive"),
+        mask_gradient=False,
+        grouped_heads=False,
+        scale=False,
+        dropout=False,
+        weights=False,
+        value_dim=False,
+        dtypes=("float32", "float64", "bfloat16", "float16"),
+    )
+
+
+def _multi_head(*, weights: bool) -> Any:
+    import torch
+    from torch import Tensor
+
+    modules: dict[tuple[int, int, torch.dtype], torch.nn.MultiheadAttention] = {}
+
+    def module(heads: int, head_dim: int, dtype: torch.dtype) -> torch.nn.MultiheadAttention:
+        """The identity in all four projections: what is left is attention."""
+        key = (heads, head_dim, dtype)
+        if key not in modules:
+            width = heads * head_dim
+            with torch.random.fork_rng(devices=()), torch.no_grad():
+                made = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True, dtype=dtype)
+                made.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
+                made.out_proj.weight.copy_(torch.eye(width))
+            modules[key] = made.eval()
+        return modules[key]
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        batch, heads, q_len, head_dim = query.shape
+        rows = [x.transpose(1, 2).flatten(2) for x in (query, key, value)]
+        if attn_mask is not None:
+            whole = attn_mask.expand(batch, heads, q_len, key.shape[2])
+            attn_mask = whole.reshape(batch * heads, q_len, key.shape[2])
+        output, seen = module(heads, head_dim, query.dtype)(
+            *rows, attn_mask=attn_mask, need_weights=weights, average_attn_weights=False
+        )
+        output = output.unflatten(2, (heads, head_dim)).transpose(1, 2)
+        return (output, seen) if return_weights else output
+
+    return attention

@@ -1,0 +1,135 @@
+"""The verdict: one structured object, of which every report is a rendering."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from headcheck import __version__
+
+SCHEMA = 1
+Outcome = Literal["holds", "breaks", "not-applicable"]
+EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The smallest case found that breaks a law."""
+
+    case: str
+    """The recipe, as `headcheck replay` reads it."""
+    replay: str
+    """A command line that shows exactly this case."""
+    what: str
+    """What was compared: the output, a gradient, ..."""
+    index: list[int] = field(default_factory=list)
+    observed: float | str | None = None
+    expected: float | str | None = None
+    bound: float | None = None
+    factor: float | None = None
+    """By how much the bound is exceeded; None where it is no matter of degree."""
+    message: str = ""
+    """The break in one line."""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """The tensors, written out, where they are small."""
+    found_after: int = 0
+    """How many examples this law had seen when it broke."""
+    only: str = ""
+    """A command line that judges this law alone."""
+
+
+@dataclass(frozen=True)
+class LawResult:
+    """One row: what became of one law."""
+
+    id: str
+    statement: str
+    outcome: Outcome
+    reason: str = ""
+    examples: int = 0
+    worst_error_over_bound: float = 0.0
+    dtypes: list[str] = field(default_factory=list)
+    counterexample: Counterexample | None = None
+    duration_s: float = 0.0
+    """Wall time spent on this law, in seconds."""
+    subject_s: float = 0.0
+    """Of it, inside the subject."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that was found about one subject."""
+
+    subject: str
+    role: str
+    profile: str
+    seed: int
+    laws: list[LawResult]
+    duration_s: float
+    environment: dict[str, str] = field(default_factory=dict)
+    declaration: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What the preparation found: dtypes refused, arithmetic inferred."""
+    unfinished: str = ""
+    """Why not every law got its turn, if so: then the subject does not conform, for all that is known."""
+
+    @property
+    def verdict(self) -> Literal["conforms", "breaks", "untested"]:
+        outcomes = {each.outcome for each in self.laws}
+        if "breaks" in outcomes:
+            return "breaks"
+        return "conforms" if "holds" in outcomes and not self.unfinished else "untested"
+
+    @property
+    def conforms(self) -> bool:
+        """Whether laws were judged and all of them hold."""
+        return self.verdict == "conforms"
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def examples(self) -> int:
+        return sum(each.examples for each in self.laws)
+
+    @property
+    def broken(self) -> list[LawResult]:
+        return [each for each in self.laws if each.outcome == "breaks"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as plain data, JSON schema version 1."""
+        return {
+            "schema": SCHEMA,
+            "headcheck": __version__,
+            "subject": self.subject,
+            "role": self.role,
+            "verdict": self.verdict,
+            "profile": self.profile,
+            "seed": self.seed,
+            "duration_s": round(self.duration_s, 3),
+            "examples": self.examples,
+            "environment": self.environment,
+            "declaration": self.declaration,
+            "notes": self.notes,
+            "unfinished": self.unfinished,
+            "laws": [asdict(each) for each in self.laws],
+        }
+
+    def to_json(self) -> str:
+        """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings."""
+        return json.dumps(_strict(self.as_dict()), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        from headcheck.console import as_text
+
+        return as_text(self)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(each) for each in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    return value

@@ -1,0 +1,161 @@
+"""The inside of a process that judges laws (`headcheck.isolation` is the outside).
+
+It reports in pairs: ("loaded" | "ready", Introduction), ("refused", why), then for each law that it is given
+("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback); ("trying", "")
+is a sign of life.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from headcheck.engine import Engine, Judged, describe
+from headcheck.errors import HeadcheckError
+from headcheck.laws import Law, all_laws
+from headcheck.plan import Plan, Prepared
+from headcheck.verdict import LawResult
+
+SURVIVED = 86
+"""Exit code of a child in which the subject came back; an unlikely one for a subject to choose."""
+
+TRIES = 120
+"""So many simpler cases are tried at most on the way from a fatal case to the smallest; each costs a fork."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the parent asks for: a law on drawn cases, or on one case."""
+
+    law_id: str
+    limit_s: float
+    seed: int
+    case: str | None = None
+    fatal: str = ""
+    """How the case ended a process: a smaller one that does the same is asked for."""
+
+
+def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
+    """Import and prepare the subject, then judge what is asked for until told to stop."""
+    other_end.close()
+    _leave_the_terminal()
+    parent = os.getppid()
+
+    def watch(law: Law, case: Any) -> None:
+        if os.getppid() != parent:
+            os._exit(1)  # Nobody listens any more.
+        connection.send(("case", str(case)))
+
+    with suppress(EOFError, BrokenPipeError):
+        prepared = _prepared(plan, connection, watch)
+        while prepared is not None:
+            order: Order = connection.recv()
+            prepared.engine.seed = order.seed
+            prepared.engine.profile = replace(plan.profile, limit_s=order.limit_s)
+            connection.send(_carried_out(order, prepared, connection))
+
+
+def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
+    """Probe the subject; an answer in words."""
+    from headcheck.judging import probe
+
+    other_end.close()
+    _leave_the_terminal()
+    try:
+        connection.send(("answer", str(probe(plan.subject, role=plan.role, device=plan.device))))
+    except HeadcheckError as problem:
+        connection.send(("refused", str(problem)))
+
+
+def _leave_the_terminal() -> None:
+    """Ctrl-C is for the parent; what the subject prints in thousands of calls must not drown the report."""
+    import torch
+
+    if hasattr(os, "setsid"):
+        import resource
+
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # A core file for each crash would fill the disk.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    os.dup2(sys.stdout.fileno(), 1)
+    torch.set_num_threads(1)
+
+
+def _let_it_speak() -> None:
+    """In a replay of one case the user wants to see what the subject prints."""
+    sys.stdout = sys.stderr
+    os.dup2(2, 1)
+
+
+def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None:
+    try:
+        loaded = plan.loaded()
+        connection.send(("loaded", loaded.introduction()))
+        prepared = loaded.prepared(watch)
+        connection.send(("ready", prepared.introduction))
+        return prepared
+    except HeadcheckError as problem:
+        connection.send(("refused", str(problem)))
+    except Exception:  # noqa: BLE001 - the parent tells what it was.
+        connection.send(("bug", traceback.format_exc()))
+    return None
+
+
+def _carried_out(order: Order, prepared: Prepared, connection: Connection) -> tuple[str, LawResult | str]:
+    law = all_laws()[order.law_id]
+    try:
+        if order.case is None:
+            return "row", prepared.engine.judge(law)
+        if not order.fatal:
+            _let_it_speak()
+            return "row", prepared.replayed(law, order.case)
+        return "row", _smaller(law, order, prepared.engine, lambda: connection.send(("trying", "")))
+    except HeadcheckError as problem:
+        return "refused", str(problem)
+    except Exception:  # noqa: BLE001 - the other laws go on.
+        return "bug", traceback.format_exc()
+    except BaseException as problem:  # noqa: BLE001 - KeyboardInterrupt and its like: the subject's.
+        return "raised", f"raised {type(problem).__name__}"
+
+
+# A case that ends the process is made smaller by trying each simpler one in a child.
+
+
+def _smaller(law: Law, order: Order, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
+    def try_case(case: Any) -> Judged | None:
+        sign_of_life()
+        return Judged(case, error=order.fatal) if _ends_a_process(law, case, engine) else None
+
+    given = Judged(engine.role.parse(order.case or ""), error=order.fatal)
+    engine.profile = replace(engine.profile, shrinks=min(engine.profile.shrinks, TRIES))
+    alone = try_case(given.case) is not None
+    smallest = engine.smallest(law, given, try_case) if alone else given
+    why = order.fatal if alone else f"{order.fatal}; not by this case alone, so the calls before it matter"
+    shown = describe(engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1)
+    return LawResult(law.id, law.statement, "breaks", reason=why, counterexample=shown)
+
+
+def _ends_a_process(law: Law, case: Any, engine: Engine) -> bool:
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        engine.watch = lambda law, case: None
+        with suppress(BaseException):
+            engine.example(law, case)
+        os._exit(SURVIVED)
+    patience = time.monotonic() + engine.profile.limit_s
+    while time.monotonic() < patience:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) != SURVIVED
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False

@@ -1,0 +1,1 @@
+"""The laws: one short function each, one module for each theme.  `headcheck laws` lists them."""

@@ -1,0 +1,210 @@
+"""The output is the exact one, as far as the declared arithmetic allows: element by element."""
+
+import torch
+
+from headcheck.attention.given import (
+    at_least,
+    at_most,
+    causal,
+    default_scale,
+    unmasked,
+    without,
+    one_of,
+)
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
+from headcheck.laws import law
+
+VASWANI = "Vaswani et al. 2017, section 3.2.1, equation (1)"
+BOUND = "the elementwise bound of docs/bounds.md"
+
+
+def _exact(attention: AttentionSubject, x: Inputs, what: str = "output") -> Comparison:
+    return within(attention(x), attention.expected(x), attention.bound(x), what)
+
+
+@law(
+    source=f"{VASWANI}; {BOUND}",
+    formula="|O - softmax(scale Q K^T + bias) V| <= bound",
+    guards="Anything that changes the number that comes out.",
+    share=2.0,
+)
+def output_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The output is the float64 oracle's, within the rounding that the declared arithmetic explains."""
+    return _exact(attention, x)
+
+
+@law(
+    source="Blanchard, Higham & Higham 2021, on the softmax of widely spread scores",
+    formula="scores 0, -g, ..., -60; V = I: O = p",
+    guards="A wrong scale, an approximate exp, a cheap exp2: the depth of the ladder amplifies the slip.",
+    given=(one_of("values", "ladder"), without("softcap", "alibi"), at_least(kv_len=3)),
+)
+def every_rung_of_a_ladder_has_its_weight(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores spread from 0 to -60 give each key its exact share."""
+    return _exact(attention, x)
+
+
+@law(
+    source=VASWANI,
+    formula="Q = 0, V_j lit in one dim: each key counts 1/n",
+    guards="One key of hundreds missing or doubled, one padding lane in the sum (flashinfer 3717).",
+    given=(one_of("values", "equal"), at_least(kv_len=7)),
+)
+def equal_scores_count_every_key(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """When all keys count the same, none is missing and none counts twice."""
+    return _exact(attention, x)
+
+
+@law(
+    source="cancellation: sum of the values about zero",
+    formula="|O| << |V|, the error in terms of V",
+    guards="Errors that hide under the rounding of a large output.",
+    given=(one_of("values", "cancelling"), at_least(kv_len=3)),
+    share=0.5,
+)
+def cancelling_values_hide_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Values that cancel leave the error of the weights in view."""
+    return _exact(attention, x)
+
+
+@law(
+    source="stagnation of narrow accumulators: Higham 2002, section 4.2",
+    formula="a heavy block, then many light keys, or the other way round",
+    guards="Sums kept in float16 or bfloat16 stop growing (ik_llama.cpp 1196).",
+    given=(one_of("values", "stagnating"), unmasked, at_least(kv_len=1025), at_most(q_len=2, head_dim=4, value_dim=4)),
+    share=0.4,
+)
+def light_keys_add_up(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Many light keys after a heavy one are not lost in the sum."""
+    return _exact(attention, x)
+
+
+@law(
+    source="Milakov & Gimelshein 2018: the maximum is subtracted before exp",
+    formula="scores of +-100 to +-1000",
+    guards="exp without its maximum, a running maximum that begins at 0, half precision overflow (flash-attention 8).",
+    given=(one_of("values", "very-negative", "very-positive"),),
+)
+def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores far above or far below zero give finite, exact outputs."""
+    return _exact(attention, x)
+
+
+
+@law(
+    source="Milakov & Gimelshein 2018, algorithm 3: online normaliser calculation",
+    formula="scores rising by steps: the maximum moves at each block",
+    guards="A rescale left out or applied once only, a stale maximum (flash-attention 2717).",
+    given=(one_of("values", "rising"), unmasked, at_least(kv_len=33)),
+)
+def a_rising_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores that rise from key to key lose nothing of the earlier ones."""
+    return _exact(attention, x)
+
+
+@law(
+    source=VASWANI,
+    formula="scale = 1 / sqrt(head_dim)",
+    guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
+    given=(default_scale, at_least(head_dim=2)),
+)
+def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """Without a scale, scores are divided by the root of head_dim, not of another size."""
+    explicit = x.but(scale=x.default_scale)
+    found = [_exact(attention, x)]
+    if attention.has("scale"):
+        found.append(attention.agree(explicit, x))
+    return found
+
+
+@law(
+    source="torch.nn.functional.scaled_dot_product_attention, argument scale",
+    formula="O(scale = s) for s in 1, 2, 1/2, 0, -1/2",
+    guards="An explicit scale that is ignored, applied on top of the default, or taken as None when it is 0.",
+    needs=("scale",),
+)
+def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
+    scales = (1.0, 0.25, 0.0, -0.5)
+    if x.is_causal and attention.declaration.scale_with_causal != "any":
+        scales = scales[:2]
+    return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
+
+
+@law(
+    source="torch.nn.functional.scaled_dot_product_attention, arguments scale and is_causal",
+    formula="O(is_causal, scale = s) for s in 0, -1/2",
+    guards="A mask of -inf that is multiplied by the scale: 0 x -inf is NaN, and a negative scale turns it round.",
+    needs=("scale", "is_causal"),
+    given=(causal,),
+    share=0.5,
+)
+def the_mask_is_not_scaled(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """Under is_causal, a scale of zero or below does not reach the mask."""
+    if attention.declaration.scale_with_causal == "positive":
+        raise NotApplicable("scale_with_causal='positive': is_causal is declared for scales above zero only")
+    return [_exact(attention, x.but(scale=s), f"output, with scale = {s}") for s in (0.0, -0.5)]
+
+
+NAN = "IEEE 754: NaN propagates"
+
+
+@law(
+    source=NAN,
+    formula="V_j = NaN for a visible j: O_i is NaN",
+    guards="nan_to_num over the result: broken training goes unseen.",
+    given=(unmasked,),
+    share=0.5,
+)
+def nan_in_a_visible_value_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """NaN in a value that is attended to shows in the output."""
+    batch, key = x.case.seed % x.batch, x.case.seed % x.kv_len
+    value = x.value.clone()
+    value[batch, 0, key] = torch.nan
+    seen = attention(x.but(value=value, layout="contiguous"))[batch, : x.group]
+    return holds(seen.isnan(), seen, "output, with NaN in a value", torch.nan)
+
+
+@law(
+    source=NAN,
+    formula="Q_i = NaN: O_i is NaN",
+    guards="A running maximum that drops NaN, so that the row passes for one without keys.",
+    given=(unmasked,),
+    share=0.5,
+)
+def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """NaN in a query shows in its output."""
+    if attention.declaration.nan_scores == "may-vanish":
+        raise NotApplicable("nan_scores='may-vanish': a query of NaN may give zeros")
+    batch, query = x.case.seed % x.batch, x.query.clone()
+    query[batch, 0, x.case.seed % x.q_len] = torch.nan
+    seen = attention(x.but(query=query, layout="contiguous"))[batch, 0, x.case.seed % x.q_len]
+    return holds(seen.isnan(), seen, "output, with NaN in the query", torch.nan)
+
+
+@law(
+    source="design of the canonical call: an axis of length 0 is an empty list",
+    formula="kv_len = 0: O = 0 (as declared); q_len = 0 or batch = 0: O is empty",
+    guards="Uninitialised output, NaN or a crash on empty sequences (xformers 1042, pytorch 81077).",
+    given=(unmasked, without("sinks", "alibi")),
+    share=0.3,
+)
+def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """No keys give what dead rows give, no queries give nothing; or the call is refused by an exception."""
+    which = x.case.seed % 3
+    if which == 0 and attention.declaration.rectangular:
+        y = x.but(key=x.key[:, :, :0], value=x.value[:, :, :0])
+    elif which == 1 and attention.declaration.rectangular:
+        y = x.but(query=x.query[:, :, :0])
+    else:
+        y = x.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])
+    y = y.but(layout="contiguous")
+    try:
+        output = attention(y)
+    except LawBroken as refusal:
+        raise NotApplicable(f"an axis of length 0 is refused: {refusal}") from refusal
+    if y.kv_len == 0 and attention.declaration.empty_rows != "zeros":
+        raise NotApplicable("what no keys give is not declared")
+    return within(output, torch.zeros(output.shape, dtype=torch.float64), 0.0)

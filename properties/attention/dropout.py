@@ -1,0 +1,205 @@
+"""Dropout acts on the weights: each is dropped by chance or scaled up, independently."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.given import at_least, at_most, equal_heads, no_mask, not_causal, one_of, without
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.readout import reading_the_weights
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, holds, same, within
+from headcheck.laws import law
+
+SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
+RATES = (0.2, 0.5)
+UNLIKELY = 1e-12
+"""The chance at which a right implementation would be failed, for each comparison of counts."""
+
+_WIDE = (
+    one_of("mask", "none", "random", "causal", "padding"),
+    one_of("mask_form", "boolean", "additive"),
+    without("window", "alibi", "sinks"),
+    equal_heads,
+    at_least(q_len=8, kv_len=16),
+    at_most(q_len=16, kv_len=65),
+)
+"""Enough weights to count, and as many dims as keys to read them out."""
+
+
+@contextmanager
+def _seeded(x: Inputs) -> Iterator[None]:
+    """The global generator at a seed of the case, and back where it was afterwards."""
+    state = torch.get_rng_state()
+    torch.manual_seed(x.case.seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+def _even(attention: AttentionSubject, x: Inputs) -> Inputs:
+    """Values that read out the weights, and scores so even that no weight is zero of itself."""
+    y = x.but(
+        query=0.1 * x.normal_like(x.query, "query"),
+        key=x.normal_like(x.key, "key"),
+        dropout_p=RATES[x.case.seed % 2],
+        scale=None,
+        layout="contiguous",
+        generic=False,
+    )
+    return reading_the_weights(attention, y)
+
+
+def _weights(attention: AttentionSubject, x: Inputs) -> tuple[Tensor, Inputs]:
+    """The weights after dropout, and the inputs that gave them."""
+    y = _even(attention, x)
+    with _seeded(x):
+        return attention(y).cpu().double(), y
+
+
+@law(
+    source=SRIVASTAVA,
+    formula="each weight is 0 or p_ij / (1 - rate)",
+    guards="No rescaling, dropout before the softmax or before the sum (nki-samples 80), dropout of the output.",
+    needs=("dropout",),
+    given=_WIDE,
+    share=0.5,
+)
+def a_weight_is_dropped_or_scaled_up(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """With dropout, each weight is either zero or its exact value divided by the chance to be kept."""
+    weights, y = _weights(attention, x)
+    kept = 1 - y.dropout_p
+    exact = attention.expected(y) / kept
+    limit = (attention.bound(y) + 4 * torch.finfo(x.dtype).eps * attention.expected(y)) / kept
+    return within(weights, torch.where(weights == 0, 0.0, exact), limit, "weight")
+
+
+@law(
+    source=SRIVASTAVA,
+    formula="the number dropped is binomial: n trials at the rate",
+    guards="1 - rate in place of the rate, dropout that is accepted and never applied, or not beside a mask.",
+    needs=("dropout",),
+    given=_WIDE,
+    share=0.5,
+)
+def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The share of dropped weights is the rate, as far as chance allows (Hoeffding's bound at 1e-12)."""
+    weights, y = _weights(attention, x)
+    dropped = (weights[..., : x.kv_len] == 0)[x.may_attend].double()
+    limit = math.sqrt(math.log(2 / UNLIKELY) / (2 * max(1, dropped.numel())))
+    return within(dropped.mean(), torch.tensor(y.dropout_p), limit, "share of dropped weights")
+
+
+@law(
+    source=SRIVASTAVA,
+    formula="the pattern of one head, batch, query or key is not that of another",
+    guards="One pattern drawn and repeated: over heads, over batches, over rows, over tiles of keys.",
+    needs=("dropout",),
+    given=(*_WIDE, no_mask, not_causal, at_least(batch=2, heads=2, kv_heads=2, kv_len=33)),
+    share=0.5,
+)
+def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """No two heads, batches, rows or tiles drop the same weights."""
+    dropped = _weights(attention, x)[0][..., : x.kv_len] == 0
+    for axis, name in enumerate(("batches", "heads", "queries", "keys")):
+        for step in (1, 2, 4, 8, 16, 32):
+            length = dropped.shape[axis] - step
+            if length > 0:
+                one, other = dropped.narrow(axis, 0, length), dropped.narrow(axis, step, length)
+                _require_different(one, other, x, f"{name} {step} apart")
+    return holds(torch.tensor(True), dropped.double(), "dropped")
+
+
+def _require_different(one: Tensor, other: Tensor, x: Inputs, name: str) -> None:
+    """Two patterns that chance makes equal less than once in 1e12 are not equal."""
+    rate = RATES[x.case.seed % 2]
+    if (rate**2 + (1 - rate) ** 2) ** one.numel() < UNLIKELY and torch.equal(one, other):
+        raise LawBroken(f"{name} drop exactly the same weights")
+
+
+@law(
+    source="torch.manual_seed: the same seed gives the same numbers, and two draws differ",
+    formula="same seed: same pattern; the next call: another pattern",
+    guards="A pattern fixed at the first call, or drawn from a generator that no seed reaches.",
+    needs=("dropout",),
+    given=(*_WIDE, no_mask, not_causal),
+    share=0.5,
+)
+def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The same seed drops the same weights, and two calls in a row drop different ones."""
+    y = _even(attention, x)
+    with _seeded(x):
+        first, second = (attention(y).cpu() for _ in range(2))
+    _require_different(first == 0, second == 0, x, "two calls in a row")
+    with _seeded(x):
+        again = attention(y).cpu()
+    return same((again == 0).double(), (first == 0).double(), "dropped, under the same seed")
+
+
+@law(
+    source=f"{SRIVASTAVA}: the backward pass sees the pattern of the forward pass",
+    formula="V = I, O = P D: dV = O^T dO; dQ, dK those of the cotangent D dO / (1 - rate)",
+    guards="A pattern drawn again in backward (pytorch 190717), gradients of the undropped weights (nki-samples 81).",
+    needs=("dropout",),
+    given=(*_WIDE, at_most(kv_len=33)),
+    share=0.5,
+)
+def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """The gradients are those of the weights as they were dropped in this very call."""
+    y = _even(attention, x)
+    cotangent = y.normal_like(torch.empty(x.batch, x.heads, x.q_len, y.value_dim, dtype=x.dtype))
+    with _seeded(x):
+        output, found = attention.output_and_gradients(y, cotangent)
+    # With the identity as values, scaling the cotangent by what dropout did is dropout.
+    scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - y.dropout_p))
+    plain = y.but(dropout_p=0.0)
+    exact = plain.problem.gradients(scaled)
+    bounds = attention.gradient_bounds(plain, scaled)
+    for name in ("query", "key"):
+        observed = getattr(found, name)
+        if observed is not None:
+            yield within(observed, getattr(exact, name), 2 * getattr(bounds, name), f"gradient of {name}")
+    if found.value is not None:
+        yield _value_gradient(attention, y, output.double(), cotangent.double(), found.value)
+
+
+def _value_gradient(
+    attention: AttentionSubject, y: Inputs, weights: Tensor, cotangent: Tensor, observed: Tensor
+) -> Comparison:
+    """dV = W^T dO for the weights W that this very call showed: each product and sum rounds once more."""
+    unit = torch.finfo(y.dtype).eps
+    off = 2 * attention.bound(y) / (1 - y.dropout_p) + (y.q_len + 6) * unit * weights.abs()
+    weights, off = weights[..., : y.kv_len], off[..., : y.kv_len]
+    expected = weights.mT @ cotangent
+    return within(observed, expected, off.mT @ cotangent.abs() + unit * expected.abs(), "gradient of value")
+
+
+@law(
+    source=f"{SRIVASTAVA}; torch.nn.functional.dropout at p = 1",
+    formula="dropout_p = 1: O = 0",
+    guards="Zero times one over zero: NaN when everything is dropped.",
+    needs=("dropout",),
+    share=0.3,
+)
+def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A rate of one drops all weights, and the output is zero."""
+    with _seeded(x):
+        output = attention(x.but(dropout_p=1.0))
+    return same(output, torch.zeros_like(output))
+
+
+@law(
+    source="dropout_p = 0 is no dropout",
+    formula="f(x, dropout_p = 0) twice: the same bits",
+    guards="A default rate that is applied in evaluation (pytorch 124464, timm 1978).",
+    needs=("dropout",),
+    share=0.3,
+)
+def a_rate_of_zero_drops_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A rate of zero, given or left out, is no dropout at all."""
+    with _seeded(x):
+        return same(attention(x.but(dropout_p=0.0)), attention(x))

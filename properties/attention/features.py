@@ -1,0 +1,191 @@
+"""Features that a subject may have: window, softcap, sinks, ALiBi, returned weights and log-sum-exp."""
+
+import torch
+
+from headcheck.attention.given import (
+    at_least,
+    at_most,
+    live_rows,
+    masked,
+    no_mask,
+    unmasked,
+    one_of,
+)
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.readout import reading_the_weights
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, NotApplicable, holds, same, within
+from headcheck.laws import law
+from headcheck.reference import masks
+from headcheck.reference.positions import alibi_bias
+
+BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
+GEMMA = "Gemma Team 2024 (Gemma 2), section 2: logit soft-capping"
+SINKS = "Xiao et al. 2023 (StreamingLLM), section 3"
+PRESS = "Press et al. 2022 (ALiBi), section 3"
+
+_WINDOWED = one_of("window", (2, 1), (1, 0), (0, 0), (None, 1), (3, None), (8, 8))
+
+
+
+
+@law(
+    source=BELTAGY,
+    formula="V = I: O_ij = 0 unless i - left <= j <= i + right",
+    guards="A window off by one: W keys against W + 1 (transformers 39408), ignored without a mask (jax 32300).",
+    needs=("window",),
+    given=(_WINDOWED, at_most(kv_len=33)),
+)
+def a_window_sees_exactly_its_keys(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Every key inside the window has a weight, and none outside."""
+    y = reading_the_weights(attention, x.but(query=torch.zeros_like(x.query)))
+    weights = attention(y)[..., : x.kv_len].cpu().double()
+    inside = (weights > 0) | (y.problem.attended.weights < 2 * attention.bound(y)[..., : x.kv_len])
+    right = torch.where(x.may_attend, inside, weights == 0)
+    return holds(right | attention.special_rows(x)[..., None], weights, "weight")
+
+
+@law(
+    source=BELTAGY,
+    formula="window = (the band as attn_mask)",
+    guards="Alignment of the band when lengths differ, the right side never sent (jax 39576), left 0 taken for none.",
+    needs=("window", "attn_mask"),
+    given=(no_mask, _WINDOWED),
+)
+def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A window does what the same band does as an explicit mask."""
+    band = x.may_attend if attention.has("boolean") else masks.additive(x.may_attend, x.dtype)
+    return attention.agree(x, x.but(window=None, is_causal=False, attn_mask=band))
+
+
+@law(
+    source=GEMMA,
+    formula="scores = c tanh(s / c) for a small c and large s",
+    guards="A cap that is accepted and never applied (sglang 33915), x tanh(x / c) (unsloth-zoo 593), cap before scale.",
+    needs=("softcap",),
+    given=(one_of("softcap", 0.5, 2.0), one_of("values", "large", "normal")),
+)
+def a_softcap_caps_the_scores(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores are capped after the scale and before bias and mask."""
+    return within(attention(x), attention.expected(x), attention.bound(x))
+
+
+@law(
+    source=GEMMA,
+    formula="mask after cap: a masked score is -inf, not -c",
+    guards="A cap applied after the mask gives masked keys the score -c (onnx 7867, flashinfer 350).",
+    needs=("softcap", "attn_mask"),
+    given=(masked, live_rows, one_of("softcap", 0.5, 2.0), at_least(kv_len=2), at_most(kv_len=33)),
+)
+def a_softcap_does_not_unmask(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """Under a small cap, masked keys still have no weight."""
+    if x.case.mask_form == "lowest":
+        return None
+    weights = attention(reading_the_weights(attention, x))[..., : x.kv_len].cpu().double()
+    hidden = ~x.may_attend & ~attention.special_rows(x)[..., None]
+    return same(torch.where(hidden, weights, 0.0), torch.zeros_like(weights), "weight of a masked key")
+
+
+@law(
+    source=SINKS,
+    formula="V = 1: O = sum_j exp(s_j) / (sum_j exp(s_j) + exp(sink))",
+    guards="A sink that is ignored, in the wrong domain, not part of the maximum (PaddleFleet 1439), shared by heads.",
+    needs=("sinks",),
+    given=(one_of("sinks", True),),
+)
+def a_sink_takes_its_share(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A sink adds to the denominator alone: the weights of the keys sum to what it leaves."""
+    ones = x.but(value=torch.ones_like(x.value))
+    return within(attention(ones), attention.expected(ones), attention.bound(ones), "sum of the weights")
+
+
+@law(
+    source=SINKS,
+    formula="sink = -inf: O(sink) = O",
+    guards="A sink added to the values, or to the scores of a key.",
+    needs=("sinks",),
+    given=(one_of("sinks", True), live_rows, unmasked),
+    share=0.5,
+)
+def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A sink far below all scores changes nothing."""
+    assert x.sinks is not None
+    far = x.but(sinks=torch.full_like(x.sinks, -6e4))
+    return attention.agree(far, x.but(sinks=None))
+
+
+@law(
+    source=PRESS,
+    formula="ALiBi = (bias -slope |i - j|)",
+    guards="The sign, |i - j| missing, slopes of the wrong head (mlx 343, x-transformers 4ed4d0a).",
+    needs=("alibi",),
+    given=(one_of("alibi", True),),
+)
+def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """ALiBi lowers each score by the head's slope times the distance."""
+    return within(attention(x), attention.expected(x), attention.bound(x))
+
+
+@law(
+    source=PRESS,
+    formula="ALiBi = (its bias as attn_mask)",
+    guards="An offset between query and key positions when lengths differ.",
+    needs=("alibi", "additive"),
+    given=(no_mask, one_of("alibi", True)),
+    share=0.5,
+)
+def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """ALiBi does what its bias does as an additive mask."""
+    assert x.alibi_slopes is not None
+    if x.is_causal and attention.declaration.mask_with_causal != "and":
+        x = x.but(is_causal=False)
+    exact = alibi_bias(x.alibi_slopes.double(), x.q_len, x.kv_len, x.alignment)[None]
+    explicit = x.but(alibi_slopes=None, attn_mask=exact.to(x.dtype), generic=False)
+    # The bias was rounded to the dtype of the query: what that changes is known exactly.
+    rounding = (explicit.problem.attended.output - x.problem.attended.output).abs()
+    limit = attention.bound(x) + attention.bound(explicit) + rounding
+    return within(attention(x), attention(explicit), limit)
+
+
+@law(
+    source="Dao et al. 2022 (FlashAttention), algorithm 1: L = m + log l",
+    formula="L_i = log sum_j exp(s_ij)",
+    guards="Base 2, a maximum left out, the last split's value only (flashinfer 5dadb243c), a scale left out.",
+    needs=("log_sum_exp",),
+)
+def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on dead rows."""
+    observed = attention.answer(x, log_sum_exp=True).log_sum_exp
+    assert observed is not None
+    return within(observed, x.problem.attended.log_sum_exp, attention.forward_bounds(x).log_sum_exp, "log-sum-exp")
+
+
+@law(
+    source="the output is the returned weights times the values",
+    formula="W >= 0, W = softmax(S)",
+    guards="Weights after dropout (pytorch 42929), averaged over heads (fairseq 3365), of another path.",
+    needs=("weights",),
+)
+def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The returned weights are the softmax of the scores."""
+    observed = attention.answer(x, weights=True).weights
+    assert observed is not None
+    exact, limit = x.problem.attended.weights, attention.forward_bounds(x).weights
+    if attention.declaration.empty_rows != "zeros":
+        limit = torch.where(attention.special_rows(x)[..., None], torch.inf, limit)
+    return within(observed, exact, limit, "weights")
+
+
+@law(
+    source="an auxiliary output is no other computation",
+    formula="O(with extras) = O(without)",
+    guards="need_weights takes another path that treats dead rows or masks otherwise (pytorch 160064, keras 23038).",
+    given=(),
+)
+def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
+    """Returning weights or log-sum-exp does not change the output."""
+    extras = {name: True for name in ("log_sum_exp", "weights") if attention.has(name)}
+    if not extras:
+        raise NotApplicable("returns neither weights nor log-sum-exp")
+    plain, limit = attention(x), 2 * attention.bound(x)
+    return [within(attention.answer(x, **{name: True}).output, plain, limit) for name in extras]

