@@ -26,6 +26,7 @@ Five models have names, narrowest bound first; for float32 and float64 inputs th
             softmax="float32", rescale="float32", output="float32")     float32 on tensor cores
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -167,7 +168,9 @@ def _rounding(arithmetic: Arithmetic, dtype: torch.dtype) -> Rounding:
     steps = {field: _step(_resolve(getattr(arithmetic, field), base), arithmetic) for field in _FORMAT_FIELDS}
     accumulate, softmax, rescale = steps["accumulate"], steps["softmax"], steps["rescale"]
     steps["accumulate"] = accumulate._replace(unit=arithmetic.accumulate_ulps * accumulate.unit)
-    steps["inputs"] = _step(base, arithmetic)._replace(unit=FORMATS[base].unit_roundoff if loses else 0.0)
+    if not loses:
+        flushed = FORMATS[given].smallest_normal if given in arithmetic.flush_to_zero else 0.0
+        steps["inputs"] = Step(unit=0.0, underflow=flushed, largest=math.inf)
     # A score enters the softmax and a weight leaves it: a wider format elsewhere brings no digits back.
     for field in ("scores", "probabilities"):
         if steps["softmax"].unit > steps[field].unit:

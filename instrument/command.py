@@ -1,11 +1,12 @@
-"""The command `headcheck`: a thin front of the engine. It returns 0, 1 or 2 and never a traceback of the user's."""
+"""The command `headcheck`: a thin front of the engine. It returns 0, 1 or 2, and shows no traceback."""
 
 import argparse
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except Exception as problem:  # noqa: BLE001 - whatever it is, it is told in one way.
         what = f"{type(problem).__name__}: {problem}"
-        return _say(f"headcheck: this is a bug in headcheck, please report it: {what}\n{traceback.format_exc()}")
+        return _say(
+            f"headcheck: this is a bug in headcheck, please report it: {what}\n{traceback.format_exc()}"
+        )
 
 
 def _say(message: str) -> int:
@@ -59,8 +62,9 @@ def _say(message: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="headcheck",
-        description="Laws that any attention implementation must keep, and the smallest case that breaks one.",
-        epilog="`headcheck SUBJECT` is `headcheck verify SUBJECT`; `headcheck` alone judges torch's own attention. "
+        description="Laws that any attention must keep, and the smallest case that breaks one.",
+        epilog="`headcheck SUBJECT` is `headcheck verify SUBJECT`; "
+        "`headcheck` alone judges torch's own attention. "
         "SUBJECT: a built-in name, package.module:attribute, or path/to/file.py:attribute. "
         "Exit codes: 0 all laws hold, 1 a law is broken, 2 nothing could be judged.",
         allow_abbrev=False,
@@ -91,14 +95,22 @@ def _command(commands: Any, name: str, run: Callable[[Any], int], sentence: str)
 def _verify_parser(commands: Any) -> None:
     from headcheck.loading import DEFAULT
 
-    parser = _command(commands, "verify", _verify, "judge a subject by the laws of its role (the default command)")
+    parser = _command(
+        commands, "verify", _verify, "judge a subject by the laws of its role (the default command)"
+    )
     parser.add_argument("subject", metavar="SUBJECT", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
     parser.add_argument("--profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate")
     parser.add_argument("--fuzz", metavar="SECONDS", type=_seconds, help="go on with fresh seeds for so long")
-    parser.add_argument("--law", metavar="PART", action="append", default=[], help="only laws whose id holds PART")
+    parser.add_argument(
+        "--law", metavar="PART", action="append", default=[], help="only laws whose id holds PART"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
-    parser.add_argument("-n", metavar="N", type=_whole, help=f"processes (default: cores, at most {MOST_PROCESSES})")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no table and no progress, only the last line")
+    parser.add_argument(
+        "-n", metavar="N", type=_whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="no table and no progress, only the last line"
+    )
     _common_options(parser)
 
 
@@ -112,7 +124,9 @@ def _replay_parser(commands: Any) -> None:
 
 def _common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="default: 0, and a fresh one for deep and --fuzz")
-    parser.add_argument("--dtype", action="append", help="float32, float64, bfloat16, float16; repeat, or use commas")
+    parser.add_argument(
+        "--dtype", action="append", help="float32, float64, bfloat16, float16; repeat, or use commas"
+    )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
     parser.add_argument("--role", help="the role of a plain callable; default: attention")
 
@@ -157,9 +171,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.fuzz and arguments.seed is None:
         arguments.seed = fresh_seed()
     _require_writable(arguments.json)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ended by a time limit: show what was found.
     plan = _plan(arguments, profile=arguments.profile)
     with (
+        _terminable(),
         Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress,
         Workers(plan, arguments.n or _processes()) as workers,
     ):
@@ -173,6 +187,20 @@ def _verify(arguments: argparse.Namespace) -> int:
         _say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
     written = _write_json(arguments.json, verdict)
     return verdict.exit_code if written else 2
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM, which a time limit sends, does what Ctrl-C does: what was found is shown."""
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # Not the main thread: whoever called us there handles signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _require_writable(path: str | None) -> None:

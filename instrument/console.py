@@ -93,16 +93,18 @@ def tensor_lines(inputs: dict[str, Any]) -> list[str]:
         if not isinstance(value, list):
             lines.append(f"{name} = {value}")
             continue
-        shape = _shape(value)
-        while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
-            value = value[0]
-        lines.append(f"{name} {shape} = {_written(value)}")
+        inner: Any = value
+        while len(inner) == 1 and isinstance(inner[0], list):
+            inner = inner[0]
+        lines.append(f"{name} {_shape(value)} = {_written(inner)}")
     return lines
 
 
 def _heading(verdict: Verdict, console: Console) -> None:
     asked = f"profile {verdict.profile}, seed {verdict.seed}"
-    where = ", ".join(f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device"))
+    where = ", ".join(
+        f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device")
+    )
     _line(console, f"{verdict.subject} ({verdict.role}): {asked}; {where}", "bold")
     for name, value in verdict.declaration.items():
         _line(console, f"declared {name} = {value}", "dim")
@@ -198,7 +200,11 @@ def finding_lines(example: Counterexample) -> list[str]:
     factor = ""
     if example.factor:
         exceeds = example.factor > 1
-        factor = f", exceeded by a factor of {example.factor:.4g}" if exceeds else f"; error {example.factor:.2f} of it"
+        factor = (
+            f", exceeded by a factor of {example.factor:.4g}"
+            if exceeds
+            else f"; error {example.factor:.2f} of it"
+        )
     return [
         f"observed: {place} = {example.observed:.9g}",
         f"expected: {example.expected:.9g}",
@@ -256,7 +262,12 @@ class Progress(Watcher):
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.quiet:
             # No refreshing thread: the process is going to be forked.
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            columns = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.description}"),
+            )
             self.bar = Bar(*columns, console=self.console, transient=True, auto_refresh=False)
             self.bar.start()
             self.bar.add_task("importing the subject", total=None)
@@ -278,7 +289,9 @@ class Progress(Watcher):
         if self.bar is not None:
             task = self.bar.tasks[0].id
             total = self.total or None
-            self.bar.update(task, total=total, completed=self.done, description=self._text(laws), refresh=True)
+            self.bar.update(
+                task, total=total, completed=self.done, description=self._text(laws), refresh=True
+            )
         elif not self.quiet and time.monotonic() - self.said > EVERY_S:
             self.said = time.monotonic()
             seconds = self.said - self.began

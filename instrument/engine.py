@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import FrameType
 from typing import Any
@@ -111,7 +111,7 @@ class Engine:
 
     def judge(self, law: Law) -> LawResult:
         """One row of the verdict."""
-        began = time.perf_counter()
+        began, inside = time.perf_counter(), self.subject.seconds
         lacking = [reason for feature in law.needs if (reason := self.subject.lacks(feature))]
         if lacking:
             return LawResult(law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking)))
@@ -122,7 +122,9 @@ class Engine:
                 break
         else:
             self._drawn(law, tally)
-        return self._row(law, tally, time.perf_counter() - began)
+        row = self._row(law, tally)
+        taken, within_subject = time.perf_counter() - began, self.subject.seconds - inside
+        return replace(row, duration_s=taken, subject_s=within_subject)
 
     def example(self, law: Law, case: Any) -> Judged:
         """Run a law on one case."""
@@ -169,29 +171,30 @@ class Engine:
 
         run()
 
-    def _row(self, law: Law, tally: _Tally, duration_s: float) -> LawResult:
-        common = {
-            "id": law.id,
-            "statement": law.statement,
-            "examples": tally.examples,
-            "dtypes": sorted(tally.dtypes),
-        }
+    def _row(self, law: Law, tally: _Tally) -> LawResult:
+        row = LawResult(
+            id=law.id,
+            statement=law.statement,
+            outcome="holds",
+            examples=tally.examples,
+            worst_error_over_bound=tally.worst,
+            dtypes=sorted(tally.dtypes),
+        )
         if tally.broken:
             smallest = self.smallest(law, tally.broken)
-            return LawResult(
-                **common,
+            replay = self.replay(law, smallest.case)
+            shown = describe(self.role, self.subject, smallest, replay, tally.examples)
+            return replace(
+                row,
                 outcome="breaks",
-                reason=self._counterexample(law, smallest, tally.examples).message,
+                reason=shown.message,
                 worst_error_over_bound=max(tally.worst, _ratio(tally.broken)),
-                counterexample=self._counterexample(law, smallest, tally.examples),
-                duration_s=duration_s,
+                counterexample=shown,
             )
         if not tally.examples:
             reason = tally.reasons[0] if tally.reasons else "no case reached what the law speaks of"
-            return LawResult(**common, outcome="not-applicable", reason=reason, duration_s=duration_s)
-        return LawResult(
-            **common, outcome="holds", worst_error_over_bound=tally.worst, duration_s=duration_s
-        )
+            return replace(row, outcome="not-applicable", reason=reason)
+        return row
 
     def smallest(
         self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
@@ -210,9 +213,6 @@ class Engine:
                     yield candidate
 
         return minimise(broken, simpler, try_case or run_here, self.profile.shrinks)
-
-    def _counterexample(self, law: Law, judged: Judged, found_after: int) -> Counterexample:
-        return describe(self.role, self.subject, judged, self.replay(law, judged.case), found_after)
 
 
 def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after: int) -> Counterexample:

@@ -1,8 +1,8 @@
-"""Laws are judged in processes of their own, so that a subject that crashes, hangs or eats memory is a finding.
+"""Laws are judged in processes of their own: a subject that crashes, hangs or eats memory is a finding.
 
 The parent hands out law ids one at a time and hears of each case before it is run. When a worker dies, does
-not come back or grows too large, the case in flight is the counterexample, and a fresh worker goes on with the
-next law. The parent itself never runs the subject.
+not come back or grows too large, the case in flight is the counterexample, and a fresh worker goes on with
+the next law. The parent itself never runs the subject.
 """
 
 import time
@@ -268,5 +268,7 @@ class Workers:
             examples=max(1, cases),
             worst_error_over_bound=float("inf"),
             dtypes=dtypes,
-            counterexample=Counterexample(case or "", replay, "process", message=why, found_after=max(1, cases)),
+            counterexample=Counterexample(
+                case or "", replay, "process", message=why, found_after=max(1, cases)
+            ),
         )

@@ -38,9 +38,10 @@ def verify(
     """Judge a subject by the laws of its role.
 
     subject: a callable, a declaration such as `headcheck.Attention(...)`, or a SUBJECT as on the command line.
-    seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all that
-    the subject supports. laws: parts of law ids; all laws by default. isolate: judge in processes of their
-    own, so that a subject that crashes or hangs in native code is a finding too. on_row: told of each row.
+    seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
+    that the subject supports. laws: parts of law ids; all laws by default. isolate: judge in processes of
+    their own, so that a subject that crashes or hangs in native code is a finding too.
+    on_row: told of each row.
     """
     plan = make_plan(subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device)
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
@@ -198,12 +199,15 @@ def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Torch as laws expect it, whatever the caller is in the middle of, and afterwards as it was."""
-    import numpy
+    import numpy as np
     import torch
 
-    python, numbers = random.getstate(), numpy.random.get_state()
+    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a subject may have touched
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    strict, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     with ExitStack() as stack:
         used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         devices = range(torch.cuda.device_count()) if used else ()
@@ -219,7 +223,7 @@ def undisturbed() -> Iterator[None]:
             yield
         finally:
             random.setstate(python)
-            numpy.random.set_state(numbers)
+            np.random.set_state(numbers)  # noqa: NPY002
             torch.set_default_dtype(dtype)
             torch.use_deterministic_algorithms(strict, warn_only=warns)
             if torch.get_num_threads() != threads:

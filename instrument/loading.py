@@ -1,4 +1,4 @@
-"""From what a user types to the object it names: a built-in, package.module:attribute, or file.py:attribute."""
+"""From what a user types to what it names: a built-in, package.module:attribute or file.py:attribute."""
 
 import ast
 import sys
@@ -25,7 +25,9 @@ def load(spec: str) -> tuple[Any, str]:
     if not colon:
         return _builtin(spec), spec
     if not place or not attribute:
-        raise SubjectError(f"cannot read the subject {spec!r}; write package.module:attribute or file.py:attribute")
+        raise SubjectError(
+            f"cannot read the subject {spec!r}; write package.module:attribute or file.py:attribute"
+        )
     module = _file(Path(place)) if _is_path(place) else _module(place)
     return _callable(_attribute(module, attribute, place), spec), spec
 
@@ -51,7 +53,9 @@ def _builtin(name: str) -> Any:
         return known[name].declaration()
     if _is_path(name):
         named = ", ".join(_functions_in(Path(name))) or "the name of your function"
-        raise SubjectError(f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}")
+        raise SubjectError(
+            f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}"
+        )
     hint = _similar(name, known) or "`headcheck subjects` lists them"
     raise SubjectError(
         f"there is no built-in subject {name!r} ({hint}); "

@@ -170,7 +170,9 @@ def _require_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as problem:
-        raise HeadcheckError(f"torch cannot compute on {device!r} here; --device cpu works everywhere") from problem
+        raise HeadcheckError(
+            f"torch cannot compute on {device!r} here; --device cpu works everywhere"
+        ) from problem
 
 
 def _environment(device: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError, SubjectError
@@ -43,7 +44,7 @@ def end(process: Any, connection: Connection) -> int | None:
 
 
 def answer_apart(plan: Plan, target: Target, limit_s: float) -> str:
-    """What target sends, as ("answer", text) or ("refused", why)."""
+    """What target sends as ("answer", text); ("refused", why) and ("bug", traceback) are raised."""
     process, connection = start(plan, target)
     try:
         if not connection.poll(limit_s):
@@ -56,14 +57,16 @@ def answer_apart(plan: Plan, target: Target, limit_s: float) -> str:
         end(process, connection)
     if kind == "refused":
         raise HeadcheckError(content)
+    if kind == "bug":
+        raise RuntimeError(content)
     return str(content)
 
 
 def resident(pid: int) -> int:
     """Bytes of memory that a process holds; 0 where the system does not say."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
 

@@ -19,6 +19,8 @@ class PreparedSubject(Protocol):
     dtypes: tuple[str, ...]
     effort: float
     """The share of each law's examples to spend on this subject."""
+    seconds: float
+    """Wall time spent inside the implementation so far."""
 
     def lacks(self, feature: str) -> str | None:
         """Why the subject does not have a feature, or None if it has."""

@@ -1,6 +1,7 @@
 """The verdict: one structured object, of which every report is a rendering."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -130,6 +131,6 @@ def _strict(value: Any) -> Any:
         return {key: _strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(each) for each in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and (not math.isfinite(value)):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     return value

@@ -1,10 +1,11 @@
 """The inside of a process that judges laws (`headcheck.isolation` is the outside).
 
 It reports in pairs: ("loaded" | "ready", Introduction), ("refused", why), then for each law that it is given
-("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback); ("trying", "")
-is a sign of life.
+("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback);
+("trying", "") is a sign of life.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from headcheck.engine import Engine, Judged, describe
@@ -71,6 +73,8 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
         connection.send(("answer", str(probe(plan.subject, role=plan.role, device=plan.device))))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
+    except Exception:  # noqa: BLE001 - the parent tells what it was.
+        connection.send(("bug", traceback.format_exc()))
 
 
 def _leave_the_terminal() -> None:
@@ -83,7 +87,8 @@ def _leave_the_terminal() -> None:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # A core file for each crash would fill the disk.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
+    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     os.dup2(sys.stdout.fileno(), 1)
     torch.set_num_threads(1)
 
@@ -138,7 +143,9 @@ def _smaller(law: Law, order: Order, engine: Engine, sign_of_life: Callable[[], 
     alone = try_case(given.case) is not None
     smallest = engine.smallest(law, given, try_case) if alone else given
     why = order.fatal if alone else f"{order.fatal}; not by this case alone, so the calls before it matter"
-    shown = describe(engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1)
+    shown = describe(
+        engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1
+    )
     return LawResult(law.id, law.statement, "breaks", reason=why, counterexample=shown)
 
 

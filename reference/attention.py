@@ -162,4 +162,5 @@ def _sum_over_group(
     x: Float[Tensor, "batch heads kv_len dim"], kv_heads: int
 ) -> Float[Tensor, "batch kv_heads kv_len dim"]:
     """A key head hears from every query head that read it."""
-    return x.unflatten(1, (kv_heads, x.shape[1] // kv_heads)).sum(dim=2)
+    batch, heads, kv_len, dim = x.shape
+    return x.reshape(batch, kv_heads, heads // kv_heads, kv_len, dim).sum(dim=2)

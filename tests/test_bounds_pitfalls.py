@@ -11,15 +11,121 @@ from headcheck.attention.bounds import forward_bounds
 from headcheck.attention.gradient_bounds import gradient_bounds
 from torch import Tensor
 
-from tests.bound_cases import Case, cases, eager, every_bound, normal, online, output_excess
+from tests.bound_cases import (
+    Case,
+    cases,
+    eager,
+    every_bound,
+    excess,
+    normal,
+    online,
+    opwise,
+    output_excess,
+    scores_of,
+)
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_one_seed() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+def test_the_bound_for_one_key_can_be_checked_by_hand() -> None:
+    """One key, score 0: three roundings in each sum, two of the softmax, the weight's, then three at the end."""
+    case = Case(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    bounds = forward_bounds(case.problem, named("native"), torch.float32)
+    unit = 2.0**-24
+    assert bounds.output.item() == pytest.approx((3 * 2 + 2 + 2 + 3) * unit, rel=1e-5)
+    assert bounds.log_sum_exp.item() == pytest.approx((64 + 1 + 4 + 3 + 1) * unit, rel=1e-5)
+
+
+def test_each_key_may_rescale_what_came_before() -> None:
+    """64 equal scores: the log-sum-exp may be off by 64 u for exp, and by 4 u for each of 64 rescales."""
+    zeros = torch.zeros(1, 1, 64, 1)
+    case = Case(zeros[:, :, :1], zeros, zeros)
+    unit, log = 2.0**-24, math.log(64)
+    exponents, sums, logarithm = 64 + 1 + 4 * 64, 2 * 64 + 1, 1 + (4 + 3 + 3) * log
+    bounds = forward_bounds(case.problem, named("native"), torch.float32)
+    assert bounds.log_sum_exp.item() == pytest.approx((exponents + sums + logarithm) * unit, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_that_cancel_in_a_score_are_bounded_by_their_size(dtype: torch.dtype) -> None:
+    """The error of q.k is relative to |q|.|k|, also where q.k itself is small."""
+    plain = normal(dtype, dim=16)
+    half = 100 * plain.query[..., :8]
+    query = torch.cat([half, -half], dim=-1)
+    key = torch.cat([plain.key[..., :8], plain.key[..., :8]], dim=-1)
+    key[..., 0] *= 1 + 2.0**-6
+    case = replace(plain, query=query, key=key)
+    shuffled = torch.randperm(16)
+    mixed = replace(case, query=query[..., shuffled], key=key[..., shuffled])
+    assert output_excess(case, online(mixed, 16), named("flash")) <= 1
+    if dtype == torch.float32:
+        scores = (mixed.query @ mixed.key.mT * mixed.resolved_scale).double()
+        error = (scores - case.problem.attended.scores).abs().max()
+        assert error > 32 * 2.0**-24 * case.problem.attended.scores.abs().max()
+
+
+def test_products_that_cancel_in_a_gradient_are_bounded_by_their_size() -> None:
+    """The error of dO.v is relative to |dO|.|v|, also where dO.v itself is small."""
+    plain = normal(torch.float32, dim=64, spread=0.1)
+    value = 1000 + 0.001 * plain.value
+    cotangent = torch.where(torch.arange(64) % 2 == 0, 1.0, -1.0).expand(1, 2, 5, 64)
+    query, key = plain.query.clone().requires_grad_(), plain.key.clone().requires_grad_()
+    case = replace(plain, query=query, key=key, value=value)
+    gradients = torch.autograd.grad(eager(case), [query, key], cotangent)
+    exact = case.problem.gradients(cotangent.double())
+    bounds = gradient_bounds(case.problem, cotangent.double(), named("native"), torch.float32)
+    assert excess(gradients[0], exact.query, bounds.query) <= 1
+    assert excess(gradients[1], exact.key, bounds.key) <= 1
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_maximum_left_to_autograd_passes_the_errors_on(dtype: torch.dtype) -> None:
+    """exp(s - max s) returns -sum dS, all rounding errors, to the top score: here a sink, and its gradient."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        sinks = torch.full((2,), 0.5, dtype=dtype).requires_grad_()
+        case = normal(dtype, q_len=9, kv_len=130, dim=4, spread=1e-3, sinks=sinks)
+        cotangent = torch.randn(1, 2, 9, 4).to(dtype)
+        (gradient,) = torch.autograd.grad(opwise(case), [sinks], cotangent)
+        exact = case.problem.gradients(cotangent.double()).sinks
+        bounds = gradient_bounds(case.problem, cotangent.double(), named("opwise"), dtype).sinks
+        assert exact is not None and bounds is not None
+        assert excess(gradient, exact, bounds) <= 1, seed
+
+
+def test_operands_rounded_to_tfloat32_have_to_be_declared() -> None:
+    """float32 on tensor cores: outside native, inside once inputs and weights are declared tfloat32."""
+
+    def rounded(x: Tensor) -> Tensor:
+        return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+    case = normal(torch.float32, spread=3.0)
+    scores = rounded(case.query) @ rounded(case.key).mT * case.resolved_scale
+    observed = rounded(scores.softmax(-1)) @ rounded(case.value)
+    wide = {"accumulate", "scaled", "scores", "softmax", "rescale", "output"}
+    exact_elsewhere = Arithmetic(inputs="tfloat32", probabilities="tfloat32")
+    for field in wide:
+        exact_elsewhere = replace(exact_elsewhere, **{field: "float32"})  # type: ignore[arg-type]
+    assert output_excess(case, observed, named("native")) > 1
+    assert output_excess(case, observed, exact_elsewhere) <= 1
+
+
+def test_a_weight_that_vanishes_in_float16_takes_its_value_along() -> None:
+    """exp(-17.5) is below half the smallest number of float16: its value may be lost, and the bound says so."""
+    bias = torch.tensor([0.0, -17.5])[None, None, None]
+    zeros = torch.zeros(1, 1, 2, 1)
+    case = Case(zeros[:, :, :1], zeros, torch.tensor([0.0, 6e4])[None, None, :, None], bias=bias)
+    case = replace(case.to(torch.float16), bias=bias)
+    assert online(case, 1).item() == 0 != case.problem.attended.output.item()
+    assert output_excess(case, online(case, 1), named("flash")) <= 1
+    assert output_excess(case, online(case, 1), named("wide")) > 1
 
 
 def test_on_ties_correct_code_may_leave_the_generic_tier() -> None:
@@ -55,8 +161,20 @@ def test_scores_beyond_float16_make_the_bound_infinite() -> None:
     assert eager_bound[overflowing].isinf().all()
     assert forward_bounds(case.problem, named("flash"), case.dtype).output.isfinite().all()
     cotangent = torch.ones_like(case.problem.attended.output)
-    gradients = gradient_bounds(case.problem, cotangent, named("eager"), case.dtype)
+    masked = replace(case, may_attend=torch.arange(33).expand(5, 33) > 0)
+    gradients = gradient_bounds(masked.problem, cotangent, named("eager"), case.dtype)
     assert gradients.value.isinf().all()
+
+
+def test_a_row_whose_scores_all_vanish_has_an_infinite_bound() -> None:
+    """finfo.min added to negative scores of float16 leaves -inf in the whole row: that row may be anything."""
+    lowest = torch.zeros(1, 1, 2, 7, dtype=torch.float16)
+    lowest[:, :, 0] = torch.finfo(torch.float16).min
+    plain = normal(torch.float16, q_len=2, kv_len=7, bias=lowest)
+    case = replace(plain, query=plain.query.abs() * 100, key=-plain.key.abs())
+    assert scores_of(case)[:, :, 0].isneginf().all()
+    bound = forward_bounds(case.problem, named("eager"), torch.float16).output
+    assert bound[:, :, 0].isinf().all() and bound[:, :, 1].isfinite().all()
 
 
 def test_a_large_negative_bias_keeps_the_bound_finite_and_sharp() -> None:
@@ -135,11 +253,23 @@ def test_a_one_hot_softmax_costs_only_the_output_rounding() -> None:
     assert (bound <= 4 * 2.0**-8 * size).all()
 
 
+def test_a_large_error_common_to_all_scores_costs_nothing() -> None:
+    """The top score may be off by more than 1 where its distance to the rest is larger still."""
+    zeros = torch.zeros(1, 1, 3, 1)
+    value = torch.tensor([1.0, 2.0, 3.0])[None, None, :, None]
+    bias = torch.tensor([30000.0, 10000.0, 5000.0])[None, None, None]
+    case = replace(Case(zeros[:, :, :1], zeros, value).to(torch.bfloat16), bias=bias)
+    bound = forward_bounds(case.problem, named("eager"), case.dtype).output
+    assert bound.item() <= 4 * 2.0**-8
+
+
 def test_nearly_tied_large_scores_are_bounded_by_the_hull() -> None:
     """Where two top scores are closer than their errors any mixture of the two values is within the bound."""
-    key = torch.tensor([[28032.0123], [27970.7585], [0.0]])[None, None]
-    value = torch.tensor([[1.0], [-1.0], [0.0]])[None, None]
-    case = Case(torch.ones(1, 1, 1, 1), key, value, scale=1.0).to(torch.bfloat16)
+    zeros = torch.zeros(1, 1, 3, 1)
+    value = torch.tensor([1.0, -1.0, 0.0])[None, None, :, None]
+    bias = torch.tensor([28032.0123, 27970.7585, 0.0])[None, None, None]
+    case = replace(Case(zeros[:, :, :1], zeros, value).to(torch.bfloat16), bias=bias)
+    assert case.problem.attended.weights[0, 0, 0, 0] == 1
     bounds = forward_bounds(case.problem, named("eager"), case.dtype)
     either = torch.tensor([0.5, 0.5, 0.0]).double()
     assert (bounds.weights[0, 0, 0] >= (either - case.problem.attended.weights[0, 0, 0]).abs()).all()

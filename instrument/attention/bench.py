@@ -1,6 +1,6 @@
 """Where a subject is probed: its conventions as far as they are known, and how a call goes under others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,6 @@ class Bench:
         self.declaration = declaration
         self.device = device
         self.dtype = "float32"
-        self._flaw = ""
 
     @property
     def tensor_dtype(self) -> torch.dtype:
@@ -43,7 +42,15 @@ class Bench:
 
     def inputs(self, alignment: masks.Alignment = "top-left", **fields: Any) -> Inputs:
         """A tiny input with a query of zeros; every axis has a size of its own."""
-        sizes = {"batch": 2, "heads": 3, "kv_heads": 3, "q_len": 5, "kv_len": 5, "head_dim": 4, "value_dim": 4}
+        sizes = {
+            "batch": 2,
+            "heads": 3,
+            "kv_heads": 3,
+            "q_len": 5,
+            "kv_len": 5,
+            "head_dim": 4,
+            "value_dim": 4,
+        }
         x = build(Case(**{"dtype": self.dtype, "seed": 1, **sizes, **fields}), alignment)
         return x.but(query=torch.zeros_like(x.query))
 
@@ -55,18 +62,19 @@ class Bench:
 
     def problem(self, x: Inputs, **conventions: Any) -> str:
         """Why a call does not give a tensor of the right form; '' if it does."""
-        return self.refusal(x, **conventions) or self._flaw
+        return str(self._failure(x, conventions) or "")
 
     def refusal(self, x: Inputs, **conventions: Any) -> str:
         """The exception that a call raises; '' if it returns anything at all."""
-        self._flaw = ""
+        failure = self._failure(x, conventions)
+        return str(failure) if isinstance(failure, SubjectRaised | NotApplicable) else ""
+
+    def _failure(self, x: Inputs, conventions: dict[str, Any]) -> LawBroken | NotApplicable | None:
         try:
             self.subject(**conventions)(x)
-        except (SubjectRaised, NotApplicable) as why:
-            return str(why)
-        except LawBroken as why:
-            self._flaw = str(why)
-        return ""
+        except (LawBroken, NotApplicable) as failure:
+            return failure
+        return None
 
     def fits(self, x: Inputs, as_if: Inputs | None = None, **conventions: Any) -> bool:
         """Whether the answer is the one that these conventions give (for the input `as_if`, if given)."""
@@ -92,7 +100,9 @@ class Bench:
         if len(fitting) == 1:
             return Finding(topic, field, fitting[0], how)
         names = [written(value) for value in fitting or candidates]
-        reason = f"{' and '.join(names)} all fit" if fitting else why_not or f"neither {' nor '.join(names)} fits"
+        reason = (
+            f"{' and '.join(names)} all fit" if fitting else why_not or f"neither {' nor '.join(names)} fits"
+        )
         return Finding(topic, field, None, reason, told=False)
 
 
@@ -101,8 +111,18 @@ def written(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):
-        inside = ", ".join(map(_value, value))
+        inside = ", ".join(map(written, value))
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in value.items()) + "}"
     return str(value)
+
+
+Probe = Callable[[Bench], Finding | Iterator[Finding]]
+PROBES: list[Probe] = []
+
+
+def probe(function: Probe) -> Probe:
+    """Register a probe; it may yield several findings."""
+    PROBES.append(function)
+    return function

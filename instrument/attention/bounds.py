@@ -115,7 +115,7 @@ def _output_bound(
     if mixture.spread is not None and lam is not None:
         reach = torch.minimum(reach, size + lam * mixture.spread)
         storing = torch.minimum(reach, lam * mixture.spread)
-    vanished = rounding.softmax.underflow + rounding.probabilities.underflow + rounding.inputs.underflow
+    vanished = rounding.softmax.underflow + rounding.probabilities.underflow
     before = (
         rows.sums * (reach + size)
         + 2 * rounding.softmax.unit * size
@@ -123,7 +123,7 @@ def _output_bound(
         + vanished * seen
     )
     before = (mixture.error + (1 + rounding.probabilities.unit) * before) * _denominator(rows, rounding)
-    before = before + (rows.chain + 2) * rounding.accumulate.underflow
+    before = before + (rows.chain + 2) * rounding.accumulate.underflow + rounding.inputs.underflow
     bound = before + _stored(size + before, rounding)
     overflows = seen >= min(rounding.accumulate.largest, rounding.inputs.largest) / 2
     return torch.where(overflows | (size + bound > rounding.output.largest), torch.inf, bound)
@@ -137,11 +137,11 @@ def _weights_bound(
     The hull is the distance of p_j to the farther end of [0, 1].
     """
     weights = rows.weights
-    mix = torch.maximum(weights, 1 - weights)
+    mix, reach = torch.maximum(weights, 1 - weights), torch.ones_like(weights)
     for share in shares:
         others = (share.ratio.sum(dim=-1, keepdim=True) - share.ratio).clamp(min=0.0)
         mix = torch.fmin(mix, share.ratio * (1 - weights) + weights * others)
-    reach = torch.fmin(weights / shares[0].total + shares[0].ratio, torch.ones_like(weights))
+        reach = torch.fmin(reach, weights / share.total + share.ratio)
     before = (rows.sums + rounding.probabilities.unit) * (reach + weights)
     before = before + 2 * rounding.softmax.unit * weights
     before = (mix + (1 + rounding.probabilities.unit) * before) * _denominator(rows, rounding)

@@ -1,6 +1,7 @@
 """The tensors of one call in canonical form, and the exact problem that they pose."""
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ class Inputs:
     @property
     def default_scale(self) -> float:
         """1 / sqrt(head_dim)."""
-        return float(self.head_dim) ** -0.5
+        return 1.0 / math.sqrt(self.head_dim)
 
     @property
     def resolved_scale(self) -> float:
@@ -134,6 +135,12 @@ class Inputs:
             softcap=self.softcap,
             sinks=None if self.sinks is None else self.sinks.double(),
         )
+
+    @property
+    def hidden_keys(self) -> Tensor:
+        """The key slots (batch, kv_heads, kv_len) that no query may attend to."""
+        by_group = self.may_attend.reshape(self.batch, self.kv_heads, -1, self.kv_len)
+        return ~by_group.any(dim=2)
 
     def generator(self, purpose: str = "") -> torch.Generator:
         """Randomness of a law's own, the same at each replay."""

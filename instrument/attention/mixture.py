@@ -70,7 +70,7 @@ def mixture_error(
         parts = torch.stack([plain.ratio, rows.weights], dim=-2)
         norms = (parts.square() @ distance.square()).sqrt()
         error, spread = torch.fmin(error, norms[..., 0, :]), norms[..., 1, :]
-    return Mixture(error, _reach(rows, plain, value, output, hull), spread)
+    return Mixture(error, _reach(rows, shares, value, output, hull), spread)
 
 
 def _mixture_of_norms(
@@ -90,7 +90,7 @@ def _mixture_of_norms(
     if lam is not None:
         error = torch.fmin(error, _deviation(shares[0].ratio.square(), value, output))
         spread = _deviation(rows.weights.square(), value, output)
-    return Mixture(error, _reach(rows, shares[0], value, output, hull), spread)
+    return Mixture(error, _reach(rows, shares, value, output, hull), spread)
 
 
 def _deviation(
@@ -120,10 +120,13 @@ def _hull(
 
 def _reach(
     rows: Rows,
-    share: Share,
+    shares: tuple[Share, Share],
     value: Float[Tensor, "batch heads keys value_dim"],
     output: Float[Tensor, "batch heads q_len value_dim"],
     hull: Float[Tensor, "batch heads q_len value_dim"],
 ) -> Float[Tensor, "batch heads q_len value_dim"]:
     """sum w |v| / sum w <= sum p e^E |v| / sum p e^-E, and no more than the largest |v|."""
-    return torch.fmin((rows.weights / share.total + share.ratio) @ value.abs(), hull + output.abs())
+    reach, size = hull + output.abs(), value.abs()
+    for share in shares:
+        reach = torch.fmin(reach, (rows.weights / share.total + share.ratio) @ size)
+    return reach

@@ -4,6 +4,7 @@ Laws see `AttentionSubject`; no law knows which implementation stands behind it.
 implementation throws or returns becomes a finding here.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -100,6 +101,8 @@ class AttentionSubject:
         self.arithmetic = arithmetic
         self.device = device
         self.effort = declaration.effort
+        self.seconds = 0.0
+        """Wall time spent inside the implementation so far."""
         self.refused = dict(refused or {})
         """Features that the signature offers and the function, undeclared, refused on a plain case."""
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
@@ -153,6 +156,20 @@ class AttentionSubject:
         with torch.no_grad():
             return _copied(self.run(x, arguments))
 
+    def log_sum_exp(self, x: Inputs) -> Tensor:
+        """The returned log-sum-exp (batch, heads, q_len)."""
+        returned = self.answer(x, log_sum_exp=True).log_sum_exp
+        if returned is None:
+            raise LawBroken("return_lse=True returned no log-sum-exp")
+        return returned
+
+    def weights(self, x: Inputs) -> Tensor:
+        """The returned weights (batch, heads, q_len, kv_len)."""
+        returned = self.answer(x, weights=True).weights
+        if returned is None:
+            raise LawBroken("return_weights=True returned no weights")
+        return returned
+
     def gradients(self, x: Inputs, cotangent: Tensor | None = None) -> Gradients:
         """The gradient of sum(output x cotangent) with respect to everything that can want one.
 
@@ -177,13 +194,16 @@ class AttentionSubject:
             if self.declaration.gradients:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
             raise NotApplicable("the output carries no gradient")
+        began = time.perf_counter()
         try:
             found = torch.autograd.grad(
                 output, list(wanted.values()), cotangent.to(self.device), allow_unused=True
             )
         except Exception as problem:
             raise SubjectRaised(problem) from problem
-        canonical = dict(zip(wanted, found, strict=True))
+        finally:
+            self.seconds += time.perf_counter() - began
+        canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
 
     # What it should give
@@ -284,10 +304,12 @@ class AttentionSubject:
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
-        query, key, value = (given.pop(name) for name in ("query", "key", "value"))
-        keywords = {self.arguments.get(name, name): v for name, v in (given | arguments.plain).items()}
+        tensors = [given.pop(name) for name in ("query", "key", "value")]
+        named: dict[str, Any] = {**given, **arguments.plain}
+        keywords = {self.arguments.get(name, name): value for name, value in named.items()}
+        began = time.perf_counter()
         try:
-            returned = self.declaration.function(query, key, value, **keywords)
+            returned = self.declaration.function(*tensors, **keywords)
         except NotImplementedError as problem:
             undeclared = self._undeclared(x, arguments)
             if undeclared:
@@ -295,7 +317,9 @@ class AttentionSubject:
             raise SubjectRaised(problem) from problem
         except (Exception, SystemExit) as problem:
             raise SubjectRaised(problem) from problem
-        extras = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
+        finally:
+            self.seconds += time.perf_counter() - began
+        extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
         return self._canonical(x, returned, extras)
 
     def _undeclared(self, x: Inputs, arguments: Arguments) -> str:
@@ -334,7 +358,7 @@ class AttentionSubject:
             if extra is not None and tuple(extra.shape) != form:
                 raise LawBroken(f"returned a tensor of shape {tuple(extra.shape)}, expected {form}")
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
-            return Answer(*(None if part is None else _from_tiled(part, x.kv_heads) for part in answer))
+            return _each(answer, lambda part: _from_tiled(part, x.kv_heads))
         return answer
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
@@ -352,9 +376,15 @@ class AttentionSubject:
         return Gradients(*(canonical.get(name) for name in names))
 
 
+def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
+    """The same change made to the output and to whatever came with it."""
+    extras = [None if part is None else change(part) for part in answer[1:]]
+    return Answer(change(answer.output), *extras)
+
+
 def _copied(answer: Answer) -> Answer:
     """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
-    return Answer(*(None if part is None else part.detach().clone() for part in answer))
+    return _each(answer, lambda part: part.detach().clone())
 
 
 def _kind(value: object) -> str:
@@ -369,11 +399,13 @@ def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
 
 def _to_tiled(x: Tensor, kv_heads: int) -> Tensor:
     """Head order h * group + j (interleaved) to j * kv_heads + h (tiled)."""
-    return x.unflatten(1, (kv_heads, -1)).transpose(1, 2).flatten(1, 2)
+    by_group = x.reshape(x.shape[0], kv_heads, -1, *x.shape[2:])
+    return by_group.transpose(1, 2).flatten(1, 2)
 
 
 def _from_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    return x.unflatten(1, (-1, kv_heads)).transpose(1, 2).flatten(1, 2)
+    by_key_head = x.reshape(x.shape[0], -1, kv_heads, *x.shape[2:])
+    return by_key_head.transpose(1, 2).flatten(1, 2)
 
 
 def _mean_problem(problem: Problem) -> Problem:

@@ -37,7 +37,7 @@ def torch_flex() -> Attention:
         plain = attn_mask is None and not is_causal
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return flex_attention(
+            return flex_attention(  # type: ignore[call-overload]  # it annotates score_mod too narrowly
                 query,
                 key,
                 value,

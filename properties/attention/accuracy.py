@@ -127,7 +127,7 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
 )
 def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
-    scales = (1.0, 0.25, 0.0, -0.5)
+    scales = [1.0, 0.25, 0.0, -0.5]
     if x.is_causal and attention.declaration.scale_with_causal != "any":
         scales = scales[:2]
     return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]

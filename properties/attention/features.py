@@ -8,8 +8,10 @@ from headcheck.attention.given import (
     live_rows,
     masked,
     no_mask,
-    unmasked,
     one_of,
+    unmasked,
+    without,
+    without_causal,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
@@ -17,7 +19,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, NotApplicable, holds, same, within
 from headcheck.laws import law
 from headcheck.reference import masks
-from headcheck.reference.positions import alibi_bias
+from headcheck.reference.positions import alibi_bias, alibi_slopes
 
 BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
 GEMMA = "Gemma Team 2024 (Gemma 2), section 2: logit soft-capping"
@@ -109,8 +111,7 @@ def a_sink_takes_its_share(attention: AttentionSubject, x: Inputs) -> Comparison
 )
 def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A sink far below all scores changes nothing."""
-    assert x.sinks is not None
-    far = x.but(sinks=torch.full_like(x.sinks, -6e4))
+    far = x.but(sinks=torch.full((x.heads,), -6e4, dtype=x.dtype))
     return attention.agree(far, x.but(sinks=None))
 
 
@@ -131,15 +132,13 @@ def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> C
     formula="ALiBi = (its bias as attn_mask)",
     guards="An offset between query and key positions when lengths differ.",
     needs=("alibi", "additive"),
-    given=(no_mask, one_of("alibi", True)),
+    given=(no_mask, without_causal, one_of("alibi", True)),
     share=0.5,
 )
 def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     """ALiBi does what its bias does as an additive mask."""
-    assert x.alibi_slopes is not None
-    if x.is_causal and attention.declaration.mask_with_causal != "and":
-        x = x.but(is_causal=False)
-    exact = alibi_bias(x.alibi_slopes.double(), x.q_len, x.kv_len, x.alignment)[None]
+    slopes = alibi_slopes(x.heads)
+    exact = alibi_bias(slopes, x.q_len, x.kv_len, x.alignment)[None]
     explicit = x.but(alibi_slopes=None, attn_mask=exact.to(x.dtype), generic=False)
     # The bias was rounded to the dtype of the query: what that changes is known exactly.
     rounding = (explicit.problem.attended.output - x.problem.attended.output).abs()
@@ -155,8 +154,7 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on dead rows."""
-    observed = attention.answer(x, log_sum_exp=True).log_sum_exp
-    assert observed is not None
+    observed = attention.log_sum_exp(x)
     return within(observed, x.problem.attended.log_sum_exp, attention.forward_bounds(x).log_sum_exp, "log-sum-exp")
 
 
@@ -168,8 +166,7 @@ def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> C
 )
 def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned weights are the softmax of the scores."""
-    observed = attention.answer(x, weights=True).weights
-    assert observed is not None
+    observed = attention.weights(x)
     exact, limit = x.problem.attended.weights, attention.forward_bounds(x).weights
     if attention.declaration.empty_rows != "zeros":
         limit = torch.where(attention.special_rows(x)[..., None], torch.inf, limit)

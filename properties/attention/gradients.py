@@ -83,7 +83,7 @@ def _laid_out(cotangent: torch.Tensor, layout: str) -> torch.Tensor:
 )
 def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradient of a key and value that nobody may attend to is exactly zero."""
-    slots = ~x.may_attend.unflatten(1, (x.kv_heads, x.group)).any(dim=3).any(dim=2)
+    slots = x.hidden_keys
     if not slots.any() or not _judgeable(attention, x) or x.case.mask_form == "lowest":
         return
     found = attention.gradients(x)
@@ -103,7 +103,8 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
 )
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
-    if x.attn_mask is None or x.attn_mask.dtype == torch.bool or not _judgeable(attention, x):
+    mask = x.attn_mask
+    if mask is None or mask.dtype == torch.bool or not _judgeable(attention, x):
         return None
     x = x.but(mask_layout="contiguous")
     observed = attention.gradients(x).bias
@@ -111,14 +112,11 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
         raise NotApplicable("the output carries no gradient for attn_mask")
     exact = x.problem.gradients(x.cotangent.double()).bias
     limit = attention.gradient_bounds(x).bias
-    shape = x.attn_mask.shape
-    # Each term is off by its own bound; summing n of them adds the rounding of a sum of n.
-    terms = exact.numel() / max(1, x.attn_mask.numel())
-    unit = max(torch.finfo(x.dtype).eps, 2.0**-52)
-    sums = terms * unit * exact.abs().sum_to_size(shape) if terms > 1 else torch.zeros(shape).double()
-    return within(
-        observed, exact.sum_to_size(shape), limit.sum_to_size(shape) + sums, "gradient of attn_mask"
-    )
+    # Each term is off by its own bound; a sum of n of them rounds up to n times more.
+    terms = exact.numel() / max(1, mask.numel())
+    summing = terms * torch.finfo(x.dtype).eps * exact.abs().sum_to_size(mask.shape) * (terms > 1)
+    exact, limit = exact.sum_to_size(mask.shape), limit.sum_to_size(mask.shape)
+    return within(observed, exact, limit + summing, "gradient of attn_mask")
 
 
 @law(

@@ -29,11 +29,6 @@ from headcheck.reference import masks
 MASKED = "Vaswani et al. 2017, section 3.2.3: masked connections are set to minus infinity before the softmax"
 
 
-def _hidden_keys(x: Inputs) -> Tensor:
-    """The key slots (batch, kv_heads, kv_len) that no query of the group may attend to."""
-    return ~x.may_attend.unflatten(1, (x.kv_heads, x.group)).any(dim=3).any(dim=2)
-
-
 def poisoned(x: Inputs, slots: Tensor, key: float, value: float) -> Inputs:
     """Other keys and values in some slots (batch, kv_heads, kv_len)."""
     here = slots[..., None]
@@ -65,7 +60,7 @@ def _loudest_value(x: Inputs) -> float:
 )
 def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
     """What stands in a masked key and its value cannot change the output, however large it is."""
-    slots = _hidden_keys(x)
+    slots = x.hidden_keys
     if not slots.any() or (attention.declaration.empty_rows in ("mean", "undefined") and x.dead_rows.any()):
         return None
     loud = _loudest_key(x)
@@ -136,7 +131,7 @@ def masked_nan_does_not_leak(attention: AttentionSubject, x: Inputs) -> Comparis
     """NaN in a masked key or value does not reach the output."""
     if attention.declaration.masked_nan == "leaks":
         raise NotApplicable("masked_nan='leaks': 0 x NaN may reach the output (declare 'stopped' to be held to it)")
-    slots = _hidden_keys(x)
+    slots = x.hidden_keys
     return attention.identical(poisoned(x, slots, math.nan, math.nan), x) if slots.any() else None
 
 

@@ -1,0 +1,43 @@
+"""What every test run of this repository needs: an installation that is up to date, and steady numbers."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+SOURCES = {"": "instrument", "reference": "reference", "properties": "properties", "golden": "golden"}
+"""Sub-package of headcheck -> the folder that holds it."""
+
+
+def pytest_configure() -> None:
+    """Stop early where tests would meet an old headcheck; one thread, and inputs of our own choice."""
+    stale = modules_not_installed()
+    if stale:
+        names = ", ".join(stale[:3]) + (" ..." if len(stale) > 3 else "")
+        raise pytest.UsageError(
+            f"added since headcheck was installed: {names}; run pip install -e . again (the editable "
+            "installation is strict: it links the modules that were there)"
+        )
+    torch.set_num_threads(1)
+    # Not Hypothesis' own profile `ci`: loaded where CI is set, it draws the same inputs for ever.
+    hypothesis.settings.register_profile("headcheck", deadline=None, print_blob=True)
+    hypothesis.settings.load_profile("headcheck")
+
+
+def modules_not_installed() -> list[str]:
+    """Modules of this tree that an editable installation does not know; none where a wheel is installed."""
+    spec = find_spec("headcheck")
+    if spec is None or not spec.submodule_search_locations:
+        return ["headcheck itself"]
+    installed = Path(spec.submodule_search_locations[0])
+    if HERE not in installed.parents:
+        return []
+    return sorted(
+        f"{folder}/{module.relative_to(HERE / folder)}"
+        for package, folder in SOURCES.items()
+        for module in (HERE / folder).rglob("*.py")
+        if not (installed / package / module.relative_to(HERE / folder)).exists()
+    )

@@ -1,0 +1,202 @@
+"""pytest --pyargs headcheck.properties --subject SUBJECT: each law is one item.
+
+This module is loaded by every pytest run of its environment, so it imports nothing heavy at its top.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from headcheck.isolation import Workers
+    from headcheck.laws import Law
+    from headcheck.verdict import LawResult
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the command, by names that other plugins will not have."""
+    group = parser.getgroup("headcheck", "headcheck: judge an attention function by its laws")
+    group.addoption(
+        "--subject", metavar="SUBJECT", help="built-in name, package.module:attribute or file.py:attribute"
+    )
+    group.addoption("--role", help="the role of a plain callable; default: attention")
+    group.addoption(
+        "--headcheck-profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate"
+    )
+    group.addoption("--headcheck-seed", type=int, help="default: 0, and a fresh one for deep")
+    group.addoption("--headcheck-dtype", action="append", help="only these dtypes; repeat, or use commas")
+    group.addoption("--headcheck-device", help="default: what the subject declares first, or cpu")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One session object holds the subject and hears of every law."""
+    config.pluginmanager.register(Session(config), "headcheck-session")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "LawFile | None":
+    """The modules of headcheck.properties are files of laws; every other file is left alone."""
+    if file_path.suffix != ".py" or "properties" not in file_path.parts or file_path.name.startswith("_"):
+        return None
+    inside = _inside_properties(file_path)
+    if inside is None:
+        return None
+    found: LawFile = LawFile.from_parent(parent, path=file_path, nodeid=f"properties/{inside.as_posix()}")
+    return found
+
+
+@cache
+def _roots() -> list[Path]:
+    spec = find_spec("headcheck.properties")
+    return [Path(each) for each in (spec.submodule_search_locations or ())] if spec else []
+
+
+def _inside_properties(file: Path) -> Path | None:
+    """The path of a module within headcheck.properties, wherever that lies; None for every other file."""
+    after = len(file.parts) - file.parts[::-1].index("properties")
+    inside = Path(*file.parts[after:])
+    for root in _roots():
+        # The same file may be seen by two paths: an editable installation is made of links.
+        if (root / inside).exists() and (root / inside).samefile(file):
+            return inside
+    return None
+
+
+class LawFile(pytest.File):
+    """One module of laws."""
+
+    def collect(self) -> Iterator["LawItem"]:
+        from headcheck.laws import all_laws
+
+        family = self.nodeid.removeprefix("properties/").removesuffix(".py").replace("_", "-")
+        for law in all_laws().values():
+            if law.family == family:
+                yield LawItem.from_parent(self, name=law.name, law=law)
+
+
+class LawItem(pytest.Item):
+    """One law, on the subject of this run."""
+
+    def __init__(self, *, law: "Law", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.law = law
+        self.extra_keyword_matches.add(law.id)
+
+    def runtest(self) -> None:
+        session: Any = self.config.pluginmanager.get_plugin("headcheck-session")
+        row: LawResult = session.judge(self.law)
+        self.user_properties += [
+            ("law", row.id),
+            ("outcome", row.outcome),
+            ("examples", row.examples),
+            ("worst_error_over_bound", row.worst_error_over_bound),
+        ]
+        if row.outcome == "not-applicable":
+            pytest.skip(f"not applicable: {row.reason}")
+        if row.outcome == "breaks":
+            raise LawIsBroken(row)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What a reader needs of a broken law is its counterexample; a traceback would show headcheck."""
+        from headcheck.console import counterexample_text
+        from headcheck.errors import HeadcheckError
+
+        if isinstance(excinfo.value, LawIsBroken):
+            return counterexample_text(excinfo.value.row)
+        if isinstance(excinfo.value, HeadcheckError):
+            return f"headcheck: {excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.law.id
+
+
+class LawIsBroken(Exception):  # noqa: N818 - no error of headcheck's
+    """The finding of an item."""
+
+    def __init__(self, row: "LawResult") -> None:
+        super().__init__(row.reason)
+        self.row = row
+
+
+class Session:
+    """The subject, prepared once in this process, and what became of the laws in all processes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.outcomes: Counter[str] = Counter()
+        self.workers: Workers | None = None
+        self.problem = ""
+
+    def judge(self, law: "Law") -> "LawResult":
+        from headcheck.errors import HeadcheckError
+        from headcheck.judging import with_only
+
+        if self.problem:
+            pytest.skip(f"the subject could not be tried: {self.problem}")
+        try:
+            workers = self._workers()
+            (row,) = workers.judge([law])
+        except HeadcheckError as problem:
+            self.problem = str(problem)
+            raise
+        if workers.bugs:
+            raise RuntimeError(f"this is a bug in headcheck, please report it: {workers.bugs.pop()}")
+        return with_only(workers.plan, row)
+
+    def _workers(self) -> "Workers":
+        from headcheck.isolation import Workers
+        from headcheck.judging import make_plan
+        from headcheck.loading import DEFAULT
+
+        if self.workers is None:
+            option = self.config.getoption
+            plan = make_plan(
+                option("--subject") or DEFAULT,
+                role=option("--role"),
+                profile=option("--headcheck-profile"),
+                seed=option("--headcheck-seed"),
+                dtype=option("--headcheck-dtype"),
+                device=option("--headcheck-device"),
+            )
+            self.workers = Workers(plan)
+        return self.workers
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hear of every law, also of those that other processes have judged."""
+        properties = dict(report.user_properties)
+        if report.when == "call" and "law" in properties:
+            self.outcomes[str(properties["outcome"])] += 1
+        elif "::" in report.nodeid and report.nodeid.startswith("properties/") and report.when == "call":
+            self.outcomes["not judged"] += 1
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.workers is not None:
+            self.workers.__exit__()
+        controls = not hasattr(self.config, "workerinput")
+        if controls and self.outcomes and not self._judged and session.exitstatus in (0, 1):
+            session.exitstatus = 2
+
+    @property
+    def _judged(self) -> int:
+        return self.outcomes["holds"] + self.outcomes["breaks"]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self.outcomes:
+            return
+        holds, breaks = self.outcomes["holds"], self.outcomes["breaks"]
+        subject = self.config.getoption("--subject") or "torch-sdpa"
+        counts = f"{holds} laws hold, {breaks} broken, {self.outcomes['not-applicable']} not applicable"
+        if self.outcomes["not judged"]:
+            counts += f", {self.outcomes['not judged']} not judged"
+        terminalreporter.section("headcheck")
+        terminalreporter.line(f"{subject}: {counts}", red=bool(breaks), green=bool(holds and not breaks))
+        if not self._judged:
+            terminalreporter.line(
+                "NO LAW COULD BE JUDGED: this is no pass (exit code 2)", red=True, bold=True
+            )

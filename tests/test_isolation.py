@@ -1,0 +1,230 @@
+"""A subject that crashes, hangs or eats memory is a finding, and the other laws are judged all the same."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from headcheck.engine import Profile
+from headcheck.errors import SubjectError
+from headcheck.isolation import Limits, Workers
+from headcheck.judging import Watcher, judged_apart, make_plan, verify
+from headcheck.laws import all_laws
+from headcheck.verdict import LawResult, Verdict
+
+KERNELS = Path(__file__).parent / "kernels.py"
+TINY = Profile("tiny", seeded=3, drawn=1, shrinks=20, limit_s=1.0)
+STRICT = Limits(memory_growth=200 << 20, grace_s=0.5)
+ONE_KEY = "attention/distribution/one-key-gives-its-value"
+MASKED = "attention/distribution/masked-weights-are-zero"
+LAWS = (ONE_KEY, MASKED)
+
+
+def dangerous_with_one_key(danger: Callable[[], Any]) -> Callable[..., Tensor]:
+    """Right, but for a call with one key, which one of LAWS makes and the other does not."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if key.shape[2] == 1:
+            danger()
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    return attention
+
+
+def judged(subject: Any, processes: int = 1, profile: Profile = TINY, **plan: Any) -> Verdict:
+    options = {"dtype": "float32", "profile": profile, **plan}
+    with Workers(make_plan(subject, **options), processes, STRICT) as workers:
+        return judged_apart(workers, LAWS)
+
+
+def one_key_and_masked(verdict: Verdict) -> tuple[LawResult, LawResult]:
+    rows = {row.id: row for row in verdict.laws}
+    return rows[ONE_KEY], rows[MASKED]
+
+
+def loop_in_python() -> None:
+    while True:
+        pass
+
+
+def hang_in_native_code() -> None:
+    """The interpreter lock is kept, so that no Python code runs, signal handlers among it."""
+    while True:
+        ctypes.PyDLL(None).sleep(1000)
+
+
+def swallow_everything() -> None:
+    while True:
+        try:
+            time.sleep(10)
+        except BaseException:  # noqa: BLE001 - that is what this one does
+            continue
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def eat_memory() -> None:
+    eaten = []
+    for _ in range(100):
+        eaten.append(b"x" * (16 << 20))
+        time.sleep(0.01)
+    time.sleep(10)
+
+
+DANGERS: dict[Callable[[], Any], str] = {
+    lambda: os.kill(os.getpid(), signal.SIGSEGV): "the process died with signal 11 (SIGSEGV)",
+    os.abort: "the process died with signal 6 (SIGABRT)",
+    lambda: os._exit(0): "the process ended with exit status 0",
+    lambda: sys.exit(3): "raised SystemExit: 3",
+    interrupt: "raised KeyboardInterrupt",
+    loop_in_python: "did not return within 1 s",
+    hang_in_native_code: "did not return within 1 s",
+    swallow_everything: "did not return within 1 s",
+}
+
+
+@pytest.mark.parametrize(("danger", "message"), DANGERS.items())
+def test_a_danger_is_a_finding_of_its_law(danger: Callable[[], Any], message: str) -> None:
+    """However the subject ends its process, the case in flight breaks its law, and the other law holds."""
+    verdict = judged(dangerous_with_one_key(danger))
+    broken, other = one_key_and_masked(verdict)
+    assert (broken.outcome, other.outcome) == ("breaks", "holds")
+    assert broken.reason == message
+    assert broken.counterexample is not None
+    assert broken.counterexample.case in broken.counterexample.replay
+
+
+def test_eaten_memory_is_a_finding() -> None:
+    """A worker that grows over its limit is ended."""
+    verdict = judged(dangerous_with_one_key(eat_memory), profile=replace(TINY, limit_s=10.0))
+    broken, other = one_key_and_masked(verdict)
+    assert (broken.outcome, other.outcome) == ("breaks", "holds")
+    assert broken.reason == "took more than 0.195 GiB of memory"
+
+
+def test_a_fatal_case_is_made_small() -> None:
+    """A case that ends the process is shrunk too: what is shown is the smallest that does."""
+    crash = dangerous_with_one_key(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    example = one_key_and_masked(judged(crash, profile=replace(TINY, shrinks=200)))[0].counterexample
+    assert example is not None
+    assert "query" in example.inputs
+    assert "heads=" not in example.case
+    assert "batch=" not in example.case
+
+
+def test_a_crash_that_needs_earlier_calls_says_so() -> None:
+    """Where the case alone does not end the process, the message does not pretend that it does."""
+    calls = []
+
+    def crash_in_the_end() -> None:
+        calls.append(1)
+        if len(calls) > 2:
+            os._exit(9)
+
+    verdict = judged(dangerous_with_one_key(crash_in_the_end), profile=replace(TINY, seeded=8))
+    alone = "; not by this case alone, so the calls before it matter"
+    assert one_key_and_masked(verdict)[0].reason == f"the process ended with exit status 9{alone}"
+
+
+def test_a_subject_that_crashes_on_every_call_breaks_every_law() -> None:
+    """It could be imported, so it is judged: no law holds."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        os._exit(5)
+
+    verdict = judged(attention)
+    assert verdict.verdict == "breaks"
+    assert {row.reason for row in verdict.laws} == {
+        "the process ended with exit status 5 when it was first tried"
+    }
+
+
+def test_a_dtype_that_crashes_does_not_hide_the_others() -> None:
+    """What crashes when all dtypes are tried is judged in float32, and is not said to conform."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if query.element_size() == 2:
+            os._exit(5)
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    verdict = judged(attention, dtype=None)
+    assert {row.outcome for row in verdict.laws} == {"holds"}
+    assert verdict.verdict == "untested"
+    ended = "the process ended with exit status 5 when all dtypes were tried"
+    assert verdict.unfinished == f"judged in float32 only: {ended}"
+
+
+def test_a_crash_while_importing_is_an_error(tmp_path: Path) -> None:
+    """A subject that cannot even be imported is no finding: nothing could be judged."""
+    (tmp_path / "crash.py").write_text("import os\nos._exit(7)\n")
+    with pytest.raises(SubjectError, match="cannot be imported: the process ended with exit status 7"):
+        judged(f"{tmp_path}/crash.py:f")
+
+
+def without_time(verdict: Verdict) -> list[LawResult]:
+    return [replace(row, duration_s=0.0, subject_s=0.0) for row in verdict.laws]
+
+
+def test_the_number_of_processes_changes_nothing() -> None:
+    """Each law is seeded by the seed and its id alone."""
+    one, three = (judged(f"{KERNELS}:wrong_scale", processes) for processes in (1, 3))
+    assert without_time(one) == without_time(three)
+
+
+def test_an_isolated_verdict_is_the_one_found_in_process() -> None:
+    """There is one engine: `verify` gives the same rows with and without processes around it."""
+    options: dict[str, Any] = {"profile": TINY, "laws": LAWS, "dtype": "float32"}
+    here, apart = (verify(f"{KERNELS}:wrong_scale", isolate=isolate, **options) for isolate in (False, True))
+    assert without_time(here) == without_time(apart)
+
+
+class InterruptsAfterOne(Watcher):
+    def row(self, row: LawResult) -> None:  # noqa: ARG002
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_keeps_what_was_found_and_leaves_no_process() -> None:
+    """Ctrl-C gives the rows so far; laws that had no turn keep it from conforming."""
+    with Workers(make_plan(f"{KERNELS}:right", profile=TINY, dtype="float32"), 2) as workers:
+        verdict = judged_apart(workers, LAWS, InterruptsAfterOne())
+    assert len(verdict.laws) == 1
+    assert verdict.unfinished == "interrupted after 1 of 2 laws"
+    assert verdict.verdict == "untested"
+    assert multiprocessing.active_children() == []
+
+
+def test_headchecks_own_failure_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A law that fails by itself is told as a bug of headcheck, and the other law is judged."""
+
+    def fails(attention: Any, x: Any) -> None:
+        raise ZeroDivisionError("in the law")
+
+    monkeypatch.setitem(all_laws(), ONE_KEY, replace(all_laws()[ONE_KEY], check=fails))
+    with Workers(make_plan(f"{KERNELS}:right", profile=TINY, dtype="float32")) as workers:
+        verdict = judged_apart(workers, LAWS)
+    failed, other = one_key_and_masked(verdict)
+    assert (failed.outcome, other.outcome) == ("not-applicable", "holds")
+    assert failed.reason == "a bug in headcheck: ZeroDivisionError: in the law"
+    assert verdict.exit_code == 2
+    assert f"law {ONE_KEY}, case '" in workers.bugs[0]
+
+
+def test_fuzzing_goes_on_until_its_time_is_over() -> None:
+    """Passes with fresh seeds add their examples to the same rows."""
+    with Workers(make_plan(f"{KERNELS}:right", profile=TINY, dtype="float32")) as workers:
+        began = time.monotonic()
+        verdict = judged_apart(workers, LAWS, fuzz_s=2.0)
+    assert 2.0 <= time.monotonic() - began < 20
+    assert verdict.laws[0].examples > 2 * (TINY.seeded + TINY.drawn)

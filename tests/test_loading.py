@@ -1,0 +1,142 @@
+"""A subject is found by what a user types, and each mistake is told in one line that names the cure."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
+from headcheck.loading import load, role_name
+from headcheck.subjects import BuiltIn, builtin, builtins
+
+KERNELS = Path(__file__).parent / "kernels.py"
+
+
+def test_a_built_in_is_found_by_its_name() -> None:
+    """A built-in name gives its declaration, and the name is what reports call it."""
+    declaration, name = load("torch-sdpa")
+    assert isinstance(declaration, Attention)
+    assert name == "torch-sdpa"
+
+
+def test_a_module_attribute_is_found() -> None:
+    """package.module:attribute gives the attribute itself, dots in it allowed."""
+    assert load("torch.nn:functional.scaled_dot_product_attention")[0] is (
+        torch.nn.functional.scaled_dot_product_attention
+    )
+
+
+def test_a_module_of_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory in which the command is given can be imported from, as with python -m."""
+    (tmp_path / "module_beside_us.py").write_text("def f(q, k, v): return v\n")
+    monkeypatch.chdir(tmp_path)
+    assert load("module_beside_us:f")[0](1, 2, 3) == 3
+
+
+def test_a_file_attribute_is_found_with_its_neighbours(tmp_path: Path) -> None:
+    """A file may import what lies beside it, also when the function is called only later."""
+    (tmp_path / "neighbour_one.py").write_text("one = 1\n")
+    (tmp_path / "neighbour_two.py").write_text("two = 2\n")
+    code = (
+        "from neighbour_one import one\ndef f():\n    from neighbour_two import two\n    return one + two\n"
+    )
+    (tmp_path / "kernel.py").write_text(code)
+    assert load(f"{tmp_path}/kernel.py:f")[0]() == 3
+
+
+def test_a_file_does_not_replace_a_module_of_its_name(tmp_path: Path) -> None:
+    """A user's random.py is loaded beside the standard library's, not in its place."""
+    import random
+
+    (tmp_path / "random.py").write_text("def f(q, k, v): return v\n")
+    assert load(f"{tmp_path}/random.py:f")[0].__module__ != "random"
+    assert sys.modules["random"] is random
+
+
+def test_a_file_is_read_again(tmp_path: Path) -> None:
+    """In a notebook the second load sees what was changed since the first."""
+    file = tmp_path / "kernel.py"
+    file.write_text("def f(): return 1\n")
+    first = load(f"{file}:f")[0]()
+    file.write_text("def f(): return 22\n")
+    assert (first, load(f"{file}:f")[0]()) == (1, 22)
+
+
+MISTAKES = {
+    "torch-sdap": "no built-in subject 'torch-sdap' .did you mean torch-sdpa",
+    "no_such_module_at_all:f": "no module 'no_such_module_at_all'",
+    "torch.no_such_part:f": r"no module 'torch.no_such_part'",
+    "no_such_file.py:f": "no file no_such_file.py",
+    f"{KERNELS}": "names a file but no function in it; .*NAME being right, wrong_scale",
+    f"{KERNELS}:rigth": r"no attribute 'rigth' \(did you mean right\?\)",
+    f"{KERNELS}:NOT_CALLABLE": "is a int, neither a callable nor a declaration",
+    "torch.nn:MultiheadAttention": "is a class; make an instance",
+    ":f": "write package.module:attribute",
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), MISTAKES.items())
+def test_a_mistake_is_told_in_one_line(spec: str, message: str) -> None:
+    """Each way to mistype a subject has a line of its own that says what to type instead."""
+    with pytest.raises(SubjectError, match=message) as caught:
+        load(spec)
+    assert "\n" not in str(caught.value)
+
+
+BROKEN_FILES = {
+    "x = 1\ndef f(:\n": r"kernel.py, line 2: syntax error",
+    "import math\nimport not_a_package_at_all\n": r"kernel.py, line 2\): ModuleNotFoundError: No module",
+    "def g():\n    raise ValueError('why\\nmore')\ng()\n": r"kernel.py, line 2\): ValueError: why$",
+    "raise SystemExit(3)\n": "SystemExit: 3",
+}
+
+
+@pytest.mark.parametrize(("code", "message"), BROKEN_FILES.items())
+def test_a_file_that_cannot_be_imported_names_the_line(tmp_path: Path, code: str, message: str) -> None:
+    """What is wrong in the user's file is told with its line, without a traceback."""
+    (tmp_path / "kernel.py").write_text(code)
+    with pytest.raises(SubjectError, match=message):
+        load(f"{tmp_path}/kernel.py:f")
+
+
+def test_the_role_is_the_declarations() -> None:
+    """A declaration says its role; a role asked for against it is refused, and a plain callable takes it."""
+    declared = Attention(load(f"{KERNELS}:right")[0])
+    assert role_name(declared) == role_name(len) == "attention"
+    assert role_name(len, "softmax") == "softmax"
+    with pytest.raises(SubjectError, match="declared as attention; leave out --role softmax"):
+        role_name(declared, "softmax")
+
+
+def test_two_built_ins_of_one_name_are_refused() -> None:
+    """A name clash is found when the second one is registered."""
+    builtins()
+    with pytest.raises(ValueError, match="two built-in subjects are called torch-sdpa"):
+        builtin("torch-sdpa", "Another.")(lambda: None)
+
+
+def test_a_built_in_whose_package_is_missing_says_how_to_get_it() -> None:
+    """It is known to be missing without an attempt to make it, and the line that installs it is named."""
+
+    def make() -> Any:
+        raise AssertionError
+
+    absent = BuiltIn("absent", "", make, ("no_such_package_at_all",), "pip install the-package")
+    assert absent.missing == ("no_such_package_at_all",)
+    with pytest.raises(SubjectError, match="needs no_such_package_at_all; run: pip install the-package"):
+        absent.declaration()
+
+
+def test_listing_the_built_ins_makes_none_of_them() -> None:
+    """`headcheck subjects` imports no framework but torch, which headcheck itself computes with."""
+    code = (
+        "import sys; from headcheck.command import main; main(['subjects'])\n"
+        "print('heavy:', sorted({'jax', 'torch._dynamo', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "torch-sdpa" in done.stdout
+    assert "heavy: []" in done.stdout

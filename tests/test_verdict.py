@@ -1,0 +1,222 @@
+"""The verdict: what it says, how it is written, and that judging leaves no trace in the caller's process."""
+
+import contextlib
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import headcheck
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from headcheck.engine import Profile
+from headcheck.errors import HeadcheckError
+from headcheck.verdict import Counterexample, LawResult, Verdict
+
+from tests import kernels
+
+KERNELS = Path(kernels.__file__)
+SOME: dict[str, Any] = {
+    "profile": Profile("tiny", seeded=4, drawn=2, shrinks=100),
+    "laws": ("equal-scores", "duplicated-keys", "default-scale"),
+    "dtype": "float32",
+}
+
+HOLDS = LawResult("attention/a/one", "One.", "holds", examples=1500, worst_error_over_bound=0.25)
+BREAKS = LawResult(
+    "attention/a/two",
+    "Two.",
+    "breaks",
+    reason="output[0, 1] is nan, expected 0; they must be equal",
+    examples=3,
+    worst_error_over_bound=math.inf,
+    dtypes=["float32"],
+    counterexample=Counterexample(
+        case="kv_len=2",
+        replay="headcheck replay s attention/a/two kv_len=2",
+        what="output",
+        index=[0, 1],
+        observed=math.nan,
+        expected=0.0,
+        bound=0.0,
+        inputs={"query": [[[[1.0, 0.5]]]], "is_causal": True},
+        only="headcheck verify s --law attention/a/two",
+    ),
+)
+ABSENT = LawResult("attention/b/three", "Three.", "not-applicable", reason="takes no window")
+
+
+def a_verdict(*rows: LawResult, **fields: Any) -> Verdict:
+    return Verdict("s", "attention", "gate", 0, list(rows), 1.5, **fields)
+
+
+VERDICTS = {
+    "conforms": (a_verdict(HOLDS, ABSENT), 0),
+    "breaks": (a_verdict(HOLDS, BREAKS, unfinished="interrupted"), 1),
+    "untested": (a_verdict(ABSENT), 2),
+}
+
+
+@pytest.mark.parametrize(("word", "verdict", "exit_code"), [(w, *v) for w, v in VERDICTS.items()])
+def test_the_verdict_follows_from_the_rows(word: str, verdict: Verdict, exit_code: int) -> None:
+    """One broken law breaks; laws that hold conform; what is not applicable counts for nothing."""
+    assert (verdict.verdict, verdict.exit_code, verdict.conforms) == (word, exit_code, word == "conforms")
+
+
+def test_no_rows_are_no_pass() -> None:
+    """Nothing judged is untested, and so is a run that was not finished."""
+    assert a_verdict().verdict == "untested"
+    assert a_verdict(HOLDS, unfinished="interrupted after 1 of 2 laws").verdict == "untested"
+
+
+def test_json_is_strict_and_has_the_schema() -> None:
+    """NaN and infinity are written as strings, since JSON has neither."""
+
+    def refuse(constant: str) -> Any:
+        raise AssertionError(constant)
+
+    plain = json.loads(a_verdict(HOLDS, BREAKS, ABSENT).to_json(), parse_constant=refuse)
+    assert plain["schema"] == 1
+    keys = ("headcheck", "subject", "role", "verdict", "profile", "seed", "duration_s", "examples")
+    assert set(keys) | {"environment", "declaration", "laws"} <= set(plain)
+    assert plain["laws"][1]["counterexample"]["observed"] == "NaN"
+    assert plain["laws"][1]["worst_error_over_bound"] == "Infinity"
+
+
+def test_the_text_says_all_that_a_reader_needs() -> None:
+    """Law, statement, tensors, observed, expected, bound and both command lines stand in the message."""
+    text = str(a_verdict(HOLDS, BREAKS, ABSENT))
+    for part in (
+        "BREAKS attention/a/two",
+        "Two.",
+        "query (1, 1, 1, 2) = [1, 0.5]",
+        "is_causal = True",
+        "observed: output[0, 1] = nan",
+        "expected: 0",
+        "bound:    0, they must be equal",
+        "replay: headcheck replay s attention/a/two kv_len=2",
+        "only this law: headcheck verify s --law attention/a/two",
+        "1  takes no window: b/three",
+        "breaks: 1 of 2 laws broken, 1 hold, over 1,503 examples; 1 not applicable; 1.5 s",
+    ):
+        assert part in text
+
+
+def test_a_summary_has_its_denominators() -> None:
+    """A conforming subject is said to conform by so many laws, so many examples, and with which worst error."""
+    last = str(a_verdict(HOLDS, ABSENT)).splitlines()[-1]
+    worst = "worst error 0.25 of its bound (attention/a/one)"
+    assert last == f"conforms: 1 law holds over 1,500 examples, {worst}; 1 not applicable; 1.5 s"
+
+
+def test_one_exception_is_shown_once() -> None:
+    """Laws that the same exception breaks share one counterexample and are named beside it."""
+    thrown = Counterexample("kv_len=2", "replay it", "call", message="raised RuntimeError: no")
+    first = replace(BREAKS, reason=thrown.message, counterexample=thrown)
+    text = str(a_verdict(first, replace(first, id="attention/a/other"), BREAKS))
+    assert text.count("observed: raised RuntimeError: no") == 1
+    assert "The same breaks 1 more law: a/other" in text
+
+
+def test_the_same_seed_gives_the_same_verdict_again() -> None:
+    """`verify` may be called many times in one process, and repeats itself."""
+    first, second = (headcheck.verify(kernels.wrong_scale, seed=3, **SOME) for _ in range(2))
+    assert first.verdict == "breaks"
+    assert [replace(row, duration_s=0, subject_s=0) for row in first.laws] == [
+        replace(row, duration_s=0, subject_s=0) for row in second.laws
+    ]
+    other = headcheck.verify(kernels.wrong_scale, seed=4, **SOME)
+    assert [row.counterexample for row in other.laws] != [row.counterexample for row in first.laws]
+
+
+def test_a_callable_a_declaration_and_a_name_are_subjects() -> None:
+    """What Python has at hand and what the command line names are judged alike."""
+    declared = headcheck.Attention(kernels.right, name="mine")
+    for subject, name in ((kernels.right, "right"), (declared, "mine"), (f"{KERNELS}:right", f"{KERNELS}:right")):
+        verdict = headcheck.verify(subject, **SOME)
+        assert (verdict.subject, verdict.conforms) == (name, True)
+    assert set(verdict.environment) == {"headcheck", "python", "torch", "hypothesis", "platform", "device"}
+
+
+def test_a_counterexample_is_replayed_by_its_case() -> None:
+    """`headcheck.replay` shows the break again, and that a right function keeps the law on that case."""
+    (row, *_) = headcheck.verify(kernels.wrong_scale, **{**SOME, "laws": "default-scale"}).broken
+    assert row.counterexample is not None
+    case, options = row.counterexample.case, {"dtype": "float32"}
+    again = headcheck.replay(kernels.wrong_scale, row.id, case, **options).counterexample
+    assert again is not None
+    assert (again.observed, again.expected) == (row.counterexample.observed, row.counterexample.expected)
+    assert headcheck.replay(kernels.right, row.id, case, **options).outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"profile": "fast"}, "no profile 'fast'; there are: quick, gate, deep"),
+        ({"dtype": torch.int8}, "cannot judge dtype 'int8'"),
+        ({"laws": "no-such-law"}, "no law of the role attention matches 'no-such-law'"),
+        ({"device": "cuda:77"}, "torch cannot compute on 'cuda:77' here"),
+        ({"role": "juggling"}, "no role 'juggling'"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
+    """Each option that cannot be honoured is named, with what could be."""
+    with pytest.raises(HeadcheckError, match=message):
+        headcheck.verify(kernels.right, **{**SOME, **options})
+
+
+@contextlib.contextmanager
+def in_the_middle_of_things() -> Iterator[None]:
+    """A caller with unusual settings of its own."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_verdict_does_not_depend_on_the_callers_settings() -> None:
+    """Default dtype and device, autocast and inference mode of the caller change nothing."""
+    options = {**SOME, "laws": ("equal-scores", "gradients-are-within", "default-scale")}
+    plain = headcheck.verify(kernels.right, **options)
+    with in_the_middle_of_things():
+        amid = headcheck.verify(kernels.right, **options)
+    assert [(r.outcome, r.worst_error_over_bound) for r in amid.laws] == [
+        (r.outcome, r.worst_error_over_bound) for r in plain.laws
+    ]
+    assert plain.conforms
+
+
+def state() -> tuple[Any, ...]:
+    return (
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        hypothesis.settings.default,
+    )
+
+
+def test_judging_leaves_the_process_as_it_was() -> None:
+    """Generators, default dtype, threads, gradient mode and Hypothesis' settings: whatever the subject does."""
+
+    def meddles(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(mode=True)
+        return kernels.right(query, key, value)
+
+    before = state()
+    headcheck.verify(meddles, **SOME)
+    assert state() == before
