@@ -9,7 +9,7 @@ Then faults: the smallest that each rule sees, on one draw of normal numbers and
 """
 
 import argparse
-import datetime
+import datetime as dt
 import math
 import statistics
 import sys
@@ -20,9 +20,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from headcheck.arithmetic import Arithmetic, named
-from headcheck.attention.bounds import forward_bounds, subject_bounds
-from headcheck.attention.exponents import LAMBDA
 from kernels import (
     BFLOAT16,
     CORRECT,
@@ -37,6 +34,10 @@ from kernels import (
     suite,
 )
 from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.attention.bounds import forward_bounds, subject_bounds
+from headcheck.attention.exponents import LAMBDA
 
 # Rules.
 
@@ -74,6 +75,8 @@ def twice_naive_rejects(inputs: Inputs, observed: Tensor) -> bool:
 
 @dataclass
 class Table:
+    """Rows of text, to be printed or written."""
+
     title: str
     head: Sequence[str]
     rows: list[Sequence[str]] = field(default_factory=list)
@@ -271,11 +274,15 @@ class _Column:
 def preface(seed: int) -> str:
     return f"""# Calibration of the error bounds
 
-{datetime.date.today()}, torch {torch.__version__}, seed {seed}, on a CPU. `python benchmarks/calibration.py --markdown
-docs/calibration.md` measures all of it again in some minutes; `--quick` takes fewer sizes and `--seed N` other draws.
-An error / bound above 1 on a correct output would be a false alarm of ours; the last two columns are those of
-`torch.testing.assert_close` and of the rule 'at most twice the error of a naive implementation', on the same outputs.
-Faults are put into one kernel: sizes are the smallest rejected, (all) means that the rule rejects the sound kernel too.
+{dt.datetime.now(tz=dt.UTC).date()}, torch {torch.__version__}, seed {seed}, on a CPU.
+`python benchmarks/calibration.py --markdown docs/calibration.md` measures all of it again, in some minutes.
+`--quick` takes fewer sizes and `--seed N` other draws; the last digits of a median depend on the processor.
+
+An error / bound above 1 on a correct output would be a false alarm of the bound. The last two columns are
+the false alarms of `torch.testing.assert_close` and of the rule 'at most twice the error of a naive
+implementation' on the same outputs. Faults are put into one kernel: a size is the smallest that is rejected,
+and (all) says that the rule rejects the kernel without a fault as well. Worst is the worst-case tier, generic
+the probabilistic one.
 """
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from headcheck.attention.problem import Problem
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+
+from headcheck.attention.problem import Problem
 
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 
@@ -169,7 +170,7 @@ def _sum(start: Tensor, terms: Tensor, narrow: torch.dtype | None) -> Tensor:
 
 
 def _exp(exponent: Tensor, fault: Fault) -> Tensor:
-    """exp, with a relative error that depends on the fraction of the binary exponent as that of a polynomial does."""
+    """exp, with an error that follows the fraction of the binary exponent, as that of a polynomial does."""
     binary = exponent * math.log2(math.e)
     fraction = binary - binary.floor()
     if fault.straight_exp:

@@ -132,8 +132,14 @@ def report(outcomes: list[Outcome], profile: str, seeds: int) -> str:
             f"{statistics.median(examples):.0f} examples, worst {max(seconds):.1f} s, on one busy core."
         )
     lines += ["", "Survivors: " + (", ".join(each.id for each in faults if not each.broken) or "none") + "."]
-    lines += ["Failed variants: " + (", ".join(f"{e.id} by {e.broken}" for e in variants if e.broken) or "none") + "."]
-    lines += ["Laws that catch nothing: " + (", ".join(law for law in laws if not kills[law]) or "none") + "."]
+    lines += [
+        "Failed variants: "
+        + (", ".join(f"{e.id} by {e.broken}" for e in variants if e.broken) or "none")
+        + "."
+    ]
+    lines += [
+        "Laws that catch nothing: " + (", ".join(law for law in laws if not kills[law]) or "none") + "."
+    ]
     lines += ["", "| law | faults caught | caught by it alone |", "|---|---|---|"]
     lines += [f"| {law} | {kills[law]} | {alone[law]} |" for law in laws]
     lines += ["", "| fault | broken laws | first named law broken |", "|---|---|---|"]

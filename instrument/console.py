@@ -1,6 +1,7 @@
 """The verdict as text, for people: on a terminal, in a log, in the message of an assertion."""
 
 import io
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,17 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from headcheck.judging import Watcher
-from headcheck.laws import all_laws
+from headcheck.laws import all_laws, most_specific_first
 from headcheck.roles import role
 from headcheck.verdict import Counterexample, LawResult, Verdict
 
 WIDTH = 110
-IN_FULL = 12
-"""So many broken laws are shown with their counterexamples, the others by one line."""
+IN_FULL = 3
+"""So many broken laws are shown with their counterexamples, the most specific ones; the others by one line."""
 EVERY_S = 10.0
 """Where there is no terminal, a line of progress is printed this often at most."""
-NAMED = 6
-"""So many of the laws that the same exception breaks are named; the table has them all."""
+NAMED = 4
+"""So many of the laws that share a reason are named; the table and the JSON have them all."""
 STYLES = {"conforms": "bold green", "breaks": "bold red", "untested": "bold yellow"}
 
 
@@ -53,12 +54,16 @@ def show(verdict: Verdict, console: Console) -> None:
     """Everything: the table, what is broken, what was not applicable, and one line that sums it up."""
     _heading(verdict, console)
     _table(verdict, console)
-    groups = _same_break(verdict.broken)
+    broken = {row.id: row for row in verdict.broken}
+    groups = _same_break(broken[law_id] for law_id in most_specific_first(broken))
     for first, others in groups[:IN_FULL]:
         _broken(first, others, console)
+    if groups[IN_FULL:]:
+        _line(console, "")
+        _line(console, "Broken too, often by the same fault (--law ID shows one in full):", "bold red")
     for first, others in groups[IN_FULL:]:
         more = f" (and {len(others)} more)" if others else ""
-        _line(console, f"{first.id}{more}: {first.reason}", "red")
+        _line(console, f"  {first.id}{more}: {first.reason}", "red")
     _not_applicable(verdict, console)
     _line(console, summary(verdict), STYLES[verdict.verdict])
 
@@ -166,8 +171,7 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if law is not None and law.guards:
         _line(console, f"  guards against: {law.guards}", "dim")
     if others:
-        names = ", ".join(each.id.partition("/")[2] for each in others[:NAMED])
-        names += f" and {len(others) - NAMED} others" if len(others) > NAMED else ""
+        names = _some([each.id.partition("/")[2] for each in others])
         _line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
 
 
@@ -175,8 +179,10 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
     size = "smallest case found" if example.what != "process" else "case"
     after = f"broken at example {example.found_after}" if example.found_after else "broken"
     _line(console, f"  {after}; the {size}{_dtype(example, row)}:")
-    for line in tensor_lines(example.inputs) or [example.case or "not one in particular"]:
+    for line in tensor_lines(example.inputs):
         _line(console, f"    {line}")
+    if not any(isinstance(value, list) for value in example.inputs.values()):
+        _line(console, f"    {example.case or 'not one in particular'}")
     if example.index or example.bound is not None:
         for line in finding_lines(example):
             _line(console, f"  {line}")
@@ -205,11 +211,11 @@ def finding_lines(example: Counterexample) -> list[str]:
             if exceeds
             else f"; error {example.factor:.2f} of it"
         )
-    return [
-        f"observed: {place} = {example.observed:.9g}",
-        f"expected: {example.expected:.9g}",
-        f"bound:    {bound}{factor}",
-    ]
+    lines = [f"observed: {place} = {example.observed:.9g}", f"expected: {example.expected:.9g}"]
+    if isinstance(example.observed, float) and isinstance(example.expected, float):
+        error = abs(example.observed - example.expected)
+        lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []
+    return [*lines, f"bound:    {bound}{factor}"]
 
 
 def _not_applicable(verdict: Verdict, console: Console) -> None:
@@ -221,8 +227,14 @@ def _not_applicable(verdict: Verdict, console: Console) -> None:
         _line(console, "")
         _line(console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}")
     for reason, laws in reasons.items():
-        _line(console, f"  {len(laws):3}  {reason}: {', '.join(laws)}", "dim")
+        _line(console, f"  {len(laws):3}  {reason}: {_some(laws)}", "dim")
     _line(console, "")
+
+
+def _some(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

@@ -47,9 +47,9 @@ class _Conventions:
     """What True says in a boolean mask: the key is kept, or it is blocked."""
     causal: Alignment | Literal[False] | None = None
     """Where the diagonal stands when q_len differs from kv_len; False: no is_causal."""
-    empty_rows: EmptyRows = "zeros"
+    empty_rows: EmptyRows | None = None
     """What a query that may attend to nothing gives: zeros, the mean of all values, NaN; 'undefined' claims
-    nothing, of the other heads of that query neither."""
+    nothing, of the other heads of that query neither. None: zeros, and if not, other laws avoid such rows."""
     masks: tuple[str, ...] | None = None
     """The kinds of attn_mask: 'boolean', 'additive'; () for none."""
     mask_with_causal: Literal["and", "refused"] | None = None
@@ -111,7 +111,7 @@ class Attention(_Conventions):
         if sorted(self.layout) != sorted("bhsd"):
             raise SubjectError(f"layout {self.layout!r} is no order of the letters b, h, s and d")
         _require("causal", self.causal, ("top-left", "bottom-right", False, None))
-        _require("empty_rows", self.empty_rows, ("zeros", "mean", "nan", "undefined"))
+        _require("empty_rows", self.empty_rows, ("zeros", "mean", "nan", "undefined", None))
         _require("true_means", self.true_means, ("keep", "block"))
         _require("mask_with_causal", self.mask_with_causal, ("and", "refused", None))
         _require("masked_nan", self.masked_nan, ("stopped", "leaks"))

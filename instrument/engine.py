@@ -247,7 +247,7 @@ def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after:
 
 
 class OutOfTime(BaseException):
-    """Not an Exception: a subject that catches those must not swallow it, nor its edge take it for the subject's."""
+    """Not an Exception: a subject that catches those must not swallow it, nor seem to have raised it."""
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def verify(
 ) -> Verdict:
     """Judge a subject by the laws of its role.
 
-    subject: a callable, a declaration such as `headcheck.Attention(...)`, or a SUBJECT as on the command line.
+    subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
     that the subject supports. laws: parts of law ids; all laws by default. isolate: judge in processes of
     their own, so that a subject that crashes or hangs in native code is a finding too.

@@ -94,6 +94,17 @@ def all_laws() -> dict[str, Law]:
     return found
 
 
+def most_specific_first(law_ids: Iterable[str]) -> list[str]:
+    """Law ids in the order in which they tell of a fault: a role's package lists its families in FAMILIES."""
+
+    def rank(law_id: str) -> int:
+        role, family, _ = law_id.split("/")
+        families: tuple[str, ...] = import_module(f"headcheck.properties.{role}").FAMILIES
+        return families.index(family) if family in families else len(families)
+
+    return sorted(law_ids, key=rank)
+
+
 def choose(role: str, patterns: Iterable[str] = ()) -> list[Law]:
     """The laws of a role whose id holds one of the patterns; all of them where none is given."""
     of_role = [each for each in all_laws().values() if each.role == role]

@@ -74,13 +74,19 @@ class Plan:
     def replay(self, law: Law, case: object) -> str:
         """The line that shows exactly this case."""
         line = self.command("replay", law.id, str(case))
-        return line or f"headcheck.replay(subject, {law.id!r}, {str(case)!r})"
+        return line or f"headcheck.replay(subject, {law.id!r}, {str(case)!r}{self._keywords})"
 
     def only(self, law_id: str) -> str:
         """The line that judges one law only."""
-        profile = [] if self.profile.name == "gate" else ["--profile", self.profile.name]
-        line = self.command("verify", "--law", law_id, *profile)
-        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={self.profile.name!r})"
+        name = self.profile.name
+        line = self.command("verify", "--law", law_id, *([] if name == "gate" else ["--profile", name]))
+        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={name!r}{self._keywords})"
+
+    @property
+    def _keywords(self) -> str:
+        """What is not at its default, as Python."""
+        given = {"dtype": self.dtypes, "device": self.device, "role": self.role, "seed": self.seed}
+        return "".join(f", {name}={value!r}" for name, value in given.items() if value)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
 from headcheck.errors import HeadcheckError, SubjectError
@@ -27,7 +28,13 @@ def start(plan: Plan, target: Target) -> tuple[Any, Connection]:
     with warnings.catch_warnings():
         # Python 3.12 warns of threads in the parent, numpy's among them; the child does not use those.
         warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
+        try:
+            process.start()
+        except (PicklingError, AttributeError, TypeError) as problem:
+            raise SubjectError(
+                "a fresh process cannot import this subject, and with CUDA there is no fork; "
+                "name it as module:attribute or file.py:attribute"
+            ) from problem
     theirs.close()
     return process, ours
 

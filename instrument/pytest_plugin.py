@@ -115,7 +115,7 @@ class LawItem(pytest.Item):
         return self.path, None, self.law.id
 
 
-class LawIsBroken(Exception):  # noqa: N818 - no error of headcheck's
+class LawIsBroken(Exception):
     """The finding of an item."""
 
     def __init__(self, row: "LawResult") -> None:

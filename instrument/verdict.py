@@ -56,7 +56,7 @@ class LawResult:
     """Of it, inside the subject."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """Everything that was found about one subject."""
 
@@ -124,6 +124,13 @@ class Verdict:
         from headcheck.console import as_text
 
         return as_text(self)
+
+    def __repr__(self) -> str:
+        """Short: a failing `assert verdict.conforms, verdict` shows it, cut off after some 200 characters."""
+        from headcheck.console import summary
+
+        first = f"; first: {self.broken[0].id}" if self.broken else ""
+        return f"<{summary(self)}{first}; print it to see all>"
 
 
 def _strict(value: Any) -> Any:

@@ -1,19 +1,20 @@
-"""Inputs, and correct implementations in the order and the formats of real ones, for the tests of the bounds."""
+"""Inputs, and correct implementations in the order and formats of real ones, for the tests of the bounds."""
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
 from headcheck.arithmetic import Arithmetic
 from headcheck.attention.bounds import forward_bounds
 from headcheck.attention.gradient_bounds import gradient_bounds
 from headcheck.attention.problem import Problem
 from headcheck.reference.attention import group_heads
 from headcheck.reference.masks import causal
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 NOTHING = float("-inf")
 

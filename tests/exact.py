@@ -16,7 +16,7 @@ from torch import Tensor
 
 DIGITS = 60
 OWN_ERROR = mpf(10) ** (10 - DIGITS)
-"""What a distance must exceed, relative to the exact number, to count: the oracle itself rounds to 60 digits."""
+"""What a distance must exceed, relative to the exact number: the oracle itself rounds to 60 digits."""
 
 Predicate = Callable[[int, int], bool]
 """Whether the query at row i may attend to the key at column j."""

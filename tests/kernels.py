@@ -74,12 +74,12 @@ def other_conventions(
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if sm_scale is None else sm_scale)
     q_len, kv_len = scores.shape[-2:]
+    if mask is not None:
+        scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     if causal:
         future = torch.ones(q_len, kv_len, dtype=torch.bool).triu(kv_len - q_len + 1)
-        scores = scores.masked_fill(future, -1e30)
-    if mask is not None:
-        finite = mask.clamp(min=-1e30) if mask.dtype != torch.bool else 0.0
-        scores = scores.masked_fill(mask, -1e30) if mask.dtype == torch.bool else scores + finite
+        scores = scores.masked_fill(future, -torch.inf)
+    scores = scores.masked_fill(scores.isneginf(), -1e30 if scores.dtype != torch.float16 else -6e4)
     return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2)
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
+
 from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention import mixture
 from headcheck.attention.bounds import forward_bounds
 from headcheck.attention.gradient_bounds import gradient_bounds
-from torch import Tensor
-
 from tests.bound_cases import (
     Case,
     cases,
@@ -35,7 +35,7 @@ def _one_thread_one_seed() -> None:
 
 
 def test_the_bound_for_one_key_can_be_checked_by_hand() -> None:
-    """One key, score 0: three roundings in each sum, two of the softmax, the weight's, then three at the end."""
+    """One key, score 0: three roundings in each sum, two of the softmax, the weight's, three at the end."""
     case = Case(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
     bounds = forward_bounds(case.problem, named("native"), torch.float32)
     unit = 2.0**-24
@@ -53,22 +53,19 @@ def test_each_key_may_rescale_what_came_before() -> None:
     assert bounds.log_sum_exp.item() == pytest.approx((exponents + sums + logarithm) * unit, rel=1e-3)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_products_that_cancel_in_a_score_are_bounded_by_their_size(dtype: torch.dtype) -> None:
     """The error of q.k is relative to |q|.|k|, also where q.k itself is small."""
     plain = normal(dtype, dim=16)
-    half = 100 * plain.query[..., :8]
+    half = 2e4 * plain.query[..., :8]
     query = torch.cat([half, -half], dim=-1)
     key = torch.cat([plain.key[..., :8], plain.key[..., :8]], dim=-1)
-    key[..., 0] *= 1 + 2.0**-6
+    key[..., 0] *= 1 + 2.0**-12
     case = replace(plain, query=query, key=key)
     shuffled = torch.randperm(16)
     mixed = replace(case, query=query[..., shuffled], key=key[..., shuffled])
-    assert output_excess(case, online(mixed, 16), named("flash")) <= 1
-    if dtype == torch.float32:
-        scores = (mixed.query @ mixed.key.mT * mixed.resolved_scale).double()
-        error = (scores - case.problem.attended.scores).abs().max()
-        assert error > 32 * 2.0**-24 * case.problem.attended.scores.abs().max()
+    for implementation in (lambda x: online(x, 16), eager, opwise):
+        assert output_excess(case, implementation(mixed), named("native")) <= 1
 
 
 def test_products_that_cancel_in_a_gradient_are_bounded_by_their_size() -> None:
@@ -87,11 +84,15 @@ def test_products_that_cancel_in_a_gradient_are_bounded_by_their_size() -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_maximum_left_to_autograd_passes_the_errors_on(dtype: torch.dtype) -> None:
-    """exp(s - max s) returns -sum dS, all rounding errors, to the top score: here a sink, and its gradient."""
+    """exp(s - max s) returns -sum dS, all rounding errors, to the top score: here a sink, and its gradient.
+
+    Values of 1e-6 make each dS vanish in float16, and what vanishes adds up.
+    """
     for seed in range(20):
         torch.manual_seed(seed)
         sinks = torch.full((2,), 0.5, dtype=dtype).requires_grad_()
         case = normal(dtype, q_len=9, kv_len=130, dim=4, spread=1e-3, sinks=sinks)
+        case = replace(case, value=case.value * 1e-6)
         cotangent = torch.randn(1, 2, 9, 4).to(dtype)
         (gradient,) = torch.autograd.grad(opwise(case), [sinks], cotangent)
         exact = case.problem.gradients(cotangent.double()).sinks
@@ -118,7 +119,7 @@ def test_operands_rounded_to_tfloat32_have_to_be_declared() -> None:
 
 
 def test_a_weight_that_vanishes_in_float16_takes_its_value_along() -> None:
-    """exp(-17.5) is below half the smallest number of float16: its value may be lost, and the bound says so."""
+    """exp(-17.5) is below half the smallest number of float16: its value may be lost, as the bound says."""
     bias = torch.tensor([0.0, -17.5])[None, None, None]
     zeros = torch.zeros(1, 1, 2, 1)
     case = Case(zeros[:, :, :1], zeros, torch.tensor([0.0, 6e4])[None, None, :, None], bias=bias)
@@ -129,7 +130,7 @@ def test_a_weight_that_vanishes_in_float16_takes_its_value_along() -> None:
 
 
 def test_on_ties_correct_code_may_leave_the_generic_tier() -> None:
-    """Equal weights are rounded alike: with values of matching sign errors add up, so the tier is not for ties."""
+    """Equal weights are rounded alike: with values of matching sign errors add up, as on ties."""
     heavy, light = 1.0, 1 - 2.0**-9  # the second lies half way between two numbers of bfloat16
     bias = torch.zeros(1, 1, 1, 4096)
     bias[..., ::2] = math.log(light)
@@ -167,7 +168,7 @@ def test_scores_beyond_float16_make_the_bound_infinite() -> None:
 
 
 def test_a_row_whose_scores_all_vanish_has_an_infinite_bound() -> None:
-    """finfo.min added to negative scores of float16 leaves -inf in the whole row: that row may be anything."""
+    """finfo.min added to negative scores of float16 leaves a row of -inf: that row may be anything."""
     lowest = torch.zeros(1, 1, 2, 7, dtype=torch.float16)
     lowest[:, :, 0] = torch.finfo(torch.float16).min
     plain = normal(torch.float16, q_len=2, kv_len=7, bias=lowest)
@@ -316,7 +317,7 @@ def test_the_bound_for_float64_is_that_of_the_subject_and_the_oracle() -> None:
 def test_the_bound_by_norms_holds_as_well(
     dtype: torch.dtype, generic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For large inputs Cauchy and Schwarz take the place of the centred sum: never below, seldom far above."""
+    """For large inputs Cauchy and Schwarz replace the centred sum: never below, seldom far above."""
     for name, case in cases(dtype):
         arithmetic = named("eager")
         exact = forward_bounds(case.problem, arithmetic, dtype, generic=generic).output

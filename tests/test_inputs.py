@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
+from torch import Tensor
+
 from headcheck.attention import drawing, given, values
 from headcheck.attention.case import Case, parse
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs, build, lay_out, lay_out_mask
@@ -26,10 +31,6 @@ from headcheck.errors import CaseError
 from headcheck.laws import Law, all_laws
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import given as hypothesis_given
-from hypothesis import strategies as st
-from torch import Tensor
 
 SEEDED = 2000
 DRAWN = 300
@@ -109,8 +110,9 @@ CONDITIONS: dict[str, Condition] = {
     "a dead row with sinks": lambda x: x.sinks is not None and bool(x.dead_rows.any()),
     "a dead prefix": _dead_prefix,
     "an all-True mask": _all_true,
-    "a mask that differs by head": lambda x: x.may_attend.shape[1] > 1
-    and bool((x.may_attend != x.may_attend[:, :1]).any()),
+    "a mask that differs by head": lambda x: (
+        x.may_attend.shape[1] > 1 and bool((x.may_attend != x.may_attend[:, :1]).any())
+    ),
     "a mask that differs by batch": lambda x: x.batch > 1 and bool((x.may_attend != x.may_attend[:1]).any()),
     "a broadcast mask": _broadcast,
     "a broadcast mask with a stride of 0": lambda x: _broadcast(x) and x.mask_layout == "expanded",
@@ -164,8 +166,9 @@ LARGE: dict[str, Condition] = {
     "many keys, not a multiple of 16": lambda x: x.kv_len > 64 and x.kv_len % 16 != 0,
     "many queries and many keys": lambda x: x.q_len > 64 and x.kv_len > 64,
     "many keys with a mask": lambda x: x.kv_len > 64 and x.attn_mask is not None,
-    "many keys and a dead prefix of 64": lambda x: x.kv_len > 64
-    and bool((~x.may_attend[..., :64].any(-1) & x.may_attend[..., 64:].any(-1)).any()),
+    "many keys and a dead prefix of 64": lambda x: (
+        x.kv_len > 64 and bool((~x.may_attend[..., :64].any(-1) & x.may_attend[..., 64:].any(-1)).any())
+    ),
     "many keys, causal": lambda x: x.kv_len > 64 and x.is_causal,
     "many dims": lambda x: x.head_dim > 16,
     "dims that are no multiple of 8": lambda x: x.head_dim > 8 and x.head_dim % 8 != 0,
@@ -220,6 +223,8 @@ def test_seeded_draws_reach_every_rare_condition() -> None:
     require_often(counted(drawn_inputs(), conditions), list(conditions), SEEDED)
 
 
+# FAILS on purpose, finding: Hypothesis repeats the drawn integer in five of six examples (it mutates what
+# stands around it), so that 300 draws have about 50 structures; 20 draws of the gate have 4 or 5.
 def test_hypothesis_draws_reach_every_rare_condition_of_small_shapes() -> None:
     """Each condition that a small shape can show has its share of 300 Hypothesis draws."""
     found = hypothesis_inputs()
@@ -234,6 +239,7 @@ def test_seeded_draws_reach_every_option(field: str) -> None:
     require_often(counts, [str(option) for option in OF_FIELDS[field]], SEEDED)
 
 
+# FAILS on purpose for mask, layout, mask_layout, cotangent_layout and scale: the same finding.
 @pytest.mark.parametrize("field", BY_HYPOTHESIS)
 def test_hypothesis_draws_reach_every_option(field: str) -> None:
     """Each option that is not about large shapes has its share of the Hypothesis draws."""
@@ -381,6 +387,7 @@ def test_fitting_is_done_in_one_go() -> None:
             assert drawing.fit(fitted, subject) == fitted
 
 
+# FAILS on purpose for 'square', finding: if rectangular=False, kv_len becomes q_len once the work is bounded.
 @pytest.mark.parametrize("name", ["reference", *STRICT])
 def test_the_work_of_a_drawn_case_is_bounded(name: str) -> None:
     """No draw costs more than drawing.WORK, so that no example is slow."""
@@ -416,7 +423,7 @@ def written_out(case: Case) -> Case:
 
 
 def test_a_printed_case_is_read_back() -> None:
-    """parse(str(case)) is the case, and builds the same bits: seeded, drawn by Hypothesis, and written out."""
+    """parse(str(case)) is the case and builds the same bits: seeded, drawn, and written out."""
     small = [case for case in seeded(prepared(), 200) if case.elements < 100]
     for case in (*seeded(prepared(), 200), *by_hypothesis(prepared(), 100), *map(written_out, small)):
         assert parse(str(case)) == case
@@ -425,7 +432,9 @@ def test_a_printed_case_is_read_back() -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @hypothesis_given(
-    numbers=st.lists(st.floats(width=32) | st.sampled_from((-0.0, 1e-320, math.inf, -math.inf)), min_size=3, max_size=3)
+    numbers=st.lists(
+        st.floats(width=32) | st.sampled_from((-0.0, 1e-320, math.inf, -math.inf)), min_size=3, max_size=3
+    )
 )
 def test_any_number_survives_printing(numbers: list[float]) -> None:
     """Every float that is no NaN is read back with all its bits, minus zero and subnormals included."""
@@ -536,10 +545,12 @@ def test_a_mixed_layout_lays_each_tensor_out_its_own_way(layout: str) -> None:
     assert all(torch.equal(x, numbers()) for x in found)
 
 
-@pytest.mark.parametrize("layout", (*LAYOUTS, *MIXED))
+# FAILS on purpose for expanded-heads, finding: in another axis order than bhsd the heads are not axis 1, and
+# `_expanded` looks at axes 0 and 1 alone.
+@pytest.mark.parametrize("layout", [*LAYOUTS, *MIXED])
 @pytest.mark.parametrize("order", ["bhsd", "bshd", "sbhd"])
 def test_a_subject_of_any_axis_order_meets_the_layouts(layout: str, order: str) -> None:
-    """What the function is given equals the inputs, its axes in the declared order, strided where promised."""
+    """What the function is given equals the inputs, in the declared axis order, strided as promised."""
     given_tensors: dict[str, Tensor] = {}
 
     def spy(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -560,7 +571,7 @@ def test_a_subject_of_any_axis_order_meets_the_layouts(layout: str, order: str) 
 @pytest.mark.parametrize("layout", MASK_LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16])
 def test_a_mask_layout_keeps_the_mask_and_its_promise(layout: str, dtype: torch.dtype) -> None:
-    """An equal mask in memory of its own: keys first, every second number, inside a wider one, or expanded."""
+    """An equal mask in memory of its own: keys first, every second number, in a wider one, or expanded."""
     whole = (2, 3, 4, 5)
     mask = (numbers((2, 1, 4, 5)) > 0).to(dtype)
     found = lay_out_mask(mask, layout, whole)
@@ -610,7 +621,9 @@ def generated(case: Case, seed: int) -> values.Triple:
 
 @pytest.mark.parametrize("name", REGIMES)
 @pytest.mark.parametrize("scale", [None, 0.3, -0.5])
-def test_continuous_regimes_have_no_ties_and_the_others_have_structure(name: str, scale: float | None) -> None:
+def test_continuous_regimes_have_no_ties_and_the_others_have_structure(
+    name: str, scale: float | None
+) -> None:
     """A regime marked continuous draws numbers that all differ, and so do its scores."""
     case = Case(heads=2, kv_heads=2, q_len=5, kv_len=40, head_dim=4, value_dim=3, values=name, scale=scale)
     for seed in range(5):
@@ -625,7 +638,7 @@ def test_continuous_regimes_have_no_ties_and_the_others_have_structure(name: str
         assert name not in CONTINUOUS
 
 
-# FAILS on purpose, finding: the generic tier is used on tied scores. A scale of 0, or a softcap that the scores
+# FAILS on purpose, finding: the generic tier is used on tied scores. A scale of 0, or a softcap that scores
 # saturate (regimes large and outliers), makes scores of a continuous regime equal (tolerances.md, section 6:
 # 'Ties break independence').
 def test_generic_inputs_have_no_tied_scores() -> None:
@@ -635,7 +648,7 @@ def test_generic_inputs_have_no_tied_scores() -> None:
         if x.generic:
             scores = x.problem.attended.scores.sort(-1).values
             equal = (scores[..., 1:] == scores[..., :-1]) & scores[..., 1:].isfinite()
-            # One 64-bit float in 2^52: chance makes no ties in float64; rounding the inputs to their dtype may.
+            # Chance makes no ties in 52 bits; rounding the inputs to half precision may.
             if x.dtype in (torch.float32, torch.float64) and bool(equal.any()):
                 tied.append(str(x.case))
     assert not tied, f"{len(tied)} of {len(drawn_inputs())} draws: {tied[:5]}"
@@ -708,7 +721,7 @@ def test_a_repair_does_what_it_says_once(name: str) -> None:
     assert moved > 0
 
 
-# FAILS on purpose, finding: in the form 'bhq1' a mask keeps its first key column alone, so that patterns without
+# FAILS on purpose, finding: in the form 'bhq1' a mask keeps its first key column alone: patterns without
 # dead rows have some after all; `live_rows` does not see it.
 def test_live_rows_live() -> None:
     """After `live_rows`, a mask by itself leaves every query a key."""
@@ -720,7 +733,7 @@ def test_live_rows_live() -> None:
 
 @pytest.mark.parametrize("law", all_laws().values(), ids=lambda law: law.id)
 def test_preparing_a_case_for_a_law_is_done_in_one_go(law: Law) -> None:
-    """Repairing and fitting a case that was repaired and fitted changes nothing: or it could not be made smaller."""
+    """Repairing and fitting a case twice is doing it once: or it could not be made smaller."""
     for subject in (prepared(), strict("refused"), strict("square"), strict("boolean")):
         if any(subject.lacks(feature) for feature in law.needs):
             continue

@@ -228,3 +228,11 @@ def test_fuzzing_goes_on_until_its_time_is_over() -> None:
         verdict = judged_apart(workers, LAWS, fuzz_s=2.0)
     assert 2.0 <= time.monotonic() - began < 20
     assert verdict.laws[0].examples > 2 * (TINY.seeded + TINY.drawn)
+
+
+def test_without_fork_a_fresh_process_imports_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA processes are spawned: a subject with a name is judged, another is refused."""
+    monkeypatch.setattr("headcheck.processes._context", lambda plan: multiprocessing.get_context("spawn"))
+    assert judged(f"{KERNELS}:right").conforms
+    with pytest.raises(SubjectError, match=r"cannot import this subject.*name it as module:attr"):
+        judged(dangerous_with_one_key(interrupt))

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import headcheck
 import hypothesis
 import numpy as np
 import pytest
 import torch
+
+import headcheck
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.verdict import Counterexample, LawResult, Verdict
-
 from tests import kernels
 
 KERNELS = Path(kernels.__file__)
@@ -108,16 +108,24 @@ def test_the_text_says_all_that_a_reader_needs() -> None:
 
 
 def test_a_summary_has_its_denominators() -> None:
-    """A conforming subject is said to conform by so many laws, so many examples, and with which worst error."""
+    """It says by how many laws and examples a subject conforms, and how near its worst error comes."""
     last = str(a_verdict(HOLDS, ABSENT)).splitlines()[-1]
     worst = "worst error 0.25 of its bound (attention/a/one)"
     assert last == f"conforms: 1 law holds over 1,500 examples, {worst}; 1 not applicable; 1.5 s"
 
 
+def test_a_short_form_fits_an_assertion() -> None:
+    """pytest cuts what it shows of `assert verdict.conforms, verdict`: the verdict and the law come first."""
+    short = repr(a_verdict(HOLDS, BREAKS))
+    assert short.startswith("<breaks: 1 of 2 laws broken")
+    assert "first: attention/a/two" in short
+    assert len(short) < 200
+
+
 def test_one_exception_is_shown_once() -> None:
     """Laws that the same exception breaks share one counterexample and are named beside it."""
     thrown = Counterexample("kv_len=2", "replay it", "call", message="raised RuntimeError: no")
-    first = replace(BREAKS, reason=thrown.message, counterexample=thrown)
+    first = replace(BREAKS, id="attention/a/first", reason=thrown.message, counterexample=thrown)
     text = str(a_verdict(first, replace(first, id="attention/a/other"), BREAKS))
     assert text.count("observed: raised RuntimeError: no") == 1
     assert "The same breaks 1 more law: a/other" in text
@@ -137,7 +145,11 @@ def test_the_same_seed_gives_the_same_verdict_again() -> None:
 def test_a_callable_a_declaration_and_a_name_are_subjects() -> None:
     """What Python has at hand and what the command line names are judged alike."""
     declared = headcheck.Attention(kernels.right, name="mine")
-    for subject, name in ((kernels.right, "right"), (declared, "mine"), (f"{KERNELS}:right", f"{KERNELS}:right")):
+    for subject, name in (
+        (kernels.right, "right"),
+        (declared, "mine"),
+        (f"{KERNELS}:right", f"{KERNELS}:right"),
+    ):
         verdict = headcheck.verify(subject, **SOME)
         assert (verdict.subject, verdict.conforms) == (name, True)
     assert set(verdict.environment) == {"headcheck", "python", "torch", "hypothesis", "platform", "device"}
@@ -207,7 +219,7 @@ def state() -> tuple[Any, ...]:
 
 
 def test_judging_leaves_the_process_as_it_was() -> None:
-    """Generators, default dtype, threads, gradient mode and Hypothesis' settings: whatever the subject does."""
+    """Generators, default dtype, threads, gradient mode, Hypothesis' settings: whatever the subject does."""
 
     def meddles(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(1)

@@ -15,12 +15,13 @@ scores and a one-hot softmax cost nothing. Masked keys enter nowhere.
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from headcheck.arithmetic import Arithmetic, Rounding
 from headcheck.attention.exponents import LAMBDA, Rows, exponent_errors, raised
 from headcheck.attention.mixture import Share, from_heaviest, mixture_error, share_of
 from headcheck.attention.problem import Problem
-from jaxtyping import Float
-from torch import Tensor
 
 
 class ForwardBounds(NamedTuple):
@@ -132,7 +133,7 @@ def _output_bound(
 def _weights_bound(
     rows: Rows, shares: tuple[Share, Share], rounding: Rounding
 ) -> Float[Tensor, "batch heads q_len keys"]:
-    """The same bound for V = I, where o_j = p_j: sum_i p_i H_i |v_ij - p_j| = p_j (sum p H + H_j (1 - 2 p_j)).
+    """The same for V = I, where o_j = p_j: sum_i p_i H_i |v_ij - p_j| = p_j (sum p H + H_j (1 - 2 p_j)).
 
     The hull is the distance of p_j to the farther end of [0, 1].
     """

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from headcheck.attention.case import TENSORS, Case, Numbers
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED
-from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention import patterns
+from headcheck.attention.patterns import AXES, PATTERNS
+from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
 
 Option = TypeVar("Option")
@@ -44,7 +45,7 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
         head_dim=head_dim,
         value_dim=value_dim,
         values=random.choice((*REGIMES, "normal", "normal", "normal", "large")),
-        scale=_sometimes(random, 0.25, (1.0, 0.5, 0.3, 2.0, -0.5, 0.0)),
+        scale=_sometimes(random, 0.25, (1.0, 0.5, 0.3, 2.0, -0.5)),
         softcap=_sometimes(random, 0.5, (0.5, 2.0, 20.0)),
         sinks=random.random() < 0.5,
         alibi=random.random() < 0.4,
@@ -116,7 +117,7 @@ def _affordable(case: Case) -> Case:
 
 def _with_visibility(random: Random, case: Case, subject: AttentionSubject) -> Case:
     """A mask, the causal flag, both, or neither."""
-    both = subject.declaration.mask_with_causal == "and"
+    both = MASK_WITH_CAUSAL not in subject.avoids
     is_causal = random.random() < 0.25
     if random.random() < 0.5 and (both or not is_causal):
         form = random.choice(("boolean", "boolean", "additive", "bias", "bias", "lowest"))
@@ -149,7 +150,7 @@ def _supported(case: Case, subject: AttentionSubject) -> Case:
     for field in ("is_causal", "sinks", "alibi"):
         if getattr(case, field) and not subject.has(field):
             changes[field] = False
-    positive_only = case.is_causal and conventions.scale_with_causal != "any"
+    positive_only = case.is_causal and CAUSAL_SCALES in subject.avoids
     if positive_only and case.scale is not None and case.scale <= 0:
         changes["scale"] = None
     if not subject.has("grouped_heads"):
@@ -158,6 +159,11 @@ def _supported(case: Case, subject: AttentionSubject) -> Case:
         changes["value_dim"] = case.head_dim
     if not conventions.rectangular:
         changes["kv_len"] = case.q_len
+    if DEAD_ROWS in subject.avoids:
+        if case.window is not None and subject.has("window"):
+            changes |= {"mask": "none", "window": None if case.q_len > case.kv_len else case.window}
+        if case.is_causal and subject.alignment == "bottom-right":
+            changes["q_len"] = min(case.q_len, case.kv_len)
     if not conventions.any_strides and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
     if not subject.takes_mask_of(len(case.mask_axes)):
@@ -184,7 +190,7 @@ def _settled(case: Case) -> Case:
         return case.but(mask_form="boolean", mask_axes="bhqk", mask_layout="contiguous")
     if case.mask_form == "lowest":
         alone = not (case.is_causal or case.alibi or case.window)
-        if not alone or case.mask in DEAD_ROWS or case.mask_axes == "bhq1":
+        if not alone or case.mask in patterns.DEAD_ROWS or case.mask_axes == "bhq1":
             case = case.but(mask_form="additive")
     return case
 

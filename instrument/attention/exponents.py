@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, overload
 
 import torch
-from headcheck.arithmetic import Arithmetic, Rounding
-from headcheck.attention.problem import Problem
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, Rounding
+from headcheck.attention.problem import Problem
 
 LAMBDA = 4.0
 """Generic tier: c errors of size u add up to at most LAMBDA sqrt(c) u. By Hoeffding's inequality an element
@@ -121,7 +122,7 @@ def exponent_errors(problem: Problem, arithmetic: Arithmetic, rounding: Rounding
 
 
 def _total(terms: Sequence[Term], lam: float | None, carried: Tensor) -> Tensor:
-    """sum c u x; with lam the smaller of that and lam sqrt(sum c (u x)^2). `carried` counts once, as it is."""
+    """sum c u x; with lam the smaller of that and lam sqrt(sum c (u x)^2). `carried` counts as it is."""
     worst = carried
     for count, unit, size in terms:
         worst = worst + growth(count, unit, None) * size
@@ -137,7 +138,8 @@ def _product_error(
     problem: Problem, rounding: Rounding, lam: float | None
 ) -> Float[Tensor, "batch heads q_len kv_len"]:
     """Of scale q.k: g(d + 6) S for the dot product in any order, fused or not, scaled before, after or by its
-    root on both sides; 2 u S where q and k are rounded first; |s| for each store (product, scale, cap)."""
+    root on both sides; 2 u S where q and k are rounded first; |s| for each store (product, scale, cap).
+    """
     magnitude = problem.magnitude * abs(problem.scale)
     terms: list[Term] = [(problem.query.shape[-1] + 6, rounding.accumulate.unit, magnitude)]
     if rounding.inputs.unit:
@@ -191,7 +193,7 @@ def _softcap_error(
 def _bias_terms(
     problem: Problem, rounding: Rounding, scores: Float[Tensor, "batch heads q_len keys"]
 ) -> list[Term]:
-    """2 u |b|: a bias that is itself computed (ALiBi) or taken to base 2; once more where scores are stored."""
+    """2 u |b|: a bias that is itself computed (ALiBi) or taken to base 2; once more where it is stored."""
     terms: list[Term] = []
     if problem.bias is not None:
         size = problem.bias.abs()
@@ -256,7 +258,7 @@ def _chain(keys: Tensor, arithmetic: Arithmetic) -> Tensor:
 def _overflows(
     problem: Problem, rounding: Rounding, top: Float[Tensor, "batch heads q_len 1"]
 ) -> Bool[Tensor, "batch heads q_len 1"] | None:
-    """Rows in which some q.k, scaled or not, or its sum with a positive bias leaves the formats of the scores.
+    """Rows in which some q.k, scaled or not, or its sum with a positive bias leaves the scores' formats.
 
     A large negative bias may turn a score into -inf, which is harmless unless it does so to the whole row.
     """

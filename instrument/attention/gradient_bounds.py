@@ -1,13 +1,16 @@
 """How far the gradients of a correct implementation may stand from the exact ones, element by element.
 
 The weights are kept by autograd or computed again as exp(s - lse): the errors E of the exponents and that of
-the log-sum-exp then count in full, since exp(s - lse) is not divided by its own sum. Steps, formulas and names
-are those of `headcheck.reference.attention.attention_gradients` (Dao et al. 2022, appendix B.2).
+the log-sum-exp then count in full, since exp(s - lse) is not divided by its own sum. The steps are
+those of `headcheck.reference.attention.attention_gradients` (Dao et al. 2022, appendix B.2).
 """
 
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from headcheck.arithmetic import Arithmetic, Rounding
 from headcheck.attention.bounds import (
     log_sum_exp_error,
@@ -18,8 +21,6 @@ from headcheck.attention.bounds import (
 )
 from headcheck.attention.exponents import Rows, growth, raised
 from headcheck.attention.problem import Problem
-from jaxtyping import Float
-from torch import Tensor
 
 
 class GradientBounds(NamedTuple):
@@ -67,7 +68,7 @@ class _Pair(NamedTuple):
 def _subject_gradient_bounds(
     problem: Problem, cotangent: Tensor, arithmetic: Arithmetic, dtype: torch.dtype, lam: float | None
 ) -> GradientBounds:
-    """dQ = scale dS K; dK = scale dS^T Q; dV = P^T dO: each has the error of its left factor and of its sum."""
+    """dQ = scale dS K; dK = scale dS^T Q; dV = P^T dO: each is off by its left factor and by its sum."""
     rounding = arithmetic.rounding(dtype)
     rows, forward = subject_bounds(problem, arithmetic, dtype, lam)
     weights = _Pair(rows.weights, _weights_error(rows, rounding))

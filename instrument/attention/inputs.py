@@ -146,6 +146,15 @@ class Inputs:
         """Randomness of a law's own, the same at each replay."""
         return torch.Generator().manual_seed(random.Random(f"{self.case.seed}/{purpose}").getrandbits(63))
 
+    def with_a_dead_row(self) -> "Inputs":
+        """One query of one head and sequence may attend to nothing; the others as before. It has a mask."""
+        assert self.attn_mask is not None
+        dead = torch.zeros((self.batch, self.heads, self.q_len, 1), dtype=torch.bool)
+        dead[self.case.seed % self.batch, self.case.seed % self.heads, self.case.seed % self.q_len] = True
+        whole = self.attn_mask.expand(self.may_attend.shape)
+        boolean = whole.dtype == torch.bool
+        return self.but(attn_mask=whole & ~dead if boolean else whole.masked_fill(dead, -torch.inf))
+
     def normal_like(self, tensor: Tensor, purpose: str = "normal") -> Tensor:
         """Standard normal numbers of the shape and dtype of a tensor."""
         drawn = torch.randn(tensor.shape, generator=self.generator(purpose), dtype=torch.float64)
@@ -166,8 +175,8 @@ class Inputs:
         return self.normal_like(torch.empty(shape, dtype=self.dtype), "cotangent")
 
 
-def build(case: Case, alignment: masks.Alignment = "top-left") -> Inputs:
-    """The inputs that a case describes."""
+def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: bool = True) -> Inputs:
+    """The inputs that a case describes. dead_rows: whether a mask may leave a query without keys."""
     dtype = getattr(torch, case.dtype)
     generator = torch.Generator().manual_seed(case.seed)
     query, key, value = (x.to(dtype) for x in _triple(case, generator))
@@ -179,18 +188,23 @@ def build(case: Case, alignment: masks.Alignment = "top-left") -> Inputs:
         query=query,
         key=key,
         value=value,
-        attn_mask=_mask(case, generator, dtype),
+        attn_mask=_mask(case, generator, dtype, dead_rows),
         is_causal=case.is_causal,
         scale=case.scale,
         window=case.window,
         softcap=case.softcap,
-        sinks=torch.randn(case.heads, generator=generator).to(dtype) if case.sinks else None,
+        sinks=_sinks(case).to(dtype) if case.sinks else None,
         alibi_slopes=alibi_slopes(case.heads).float() if case.alibi else None,
         alignment=alignment,
         layout=case.layout,
         mask_layout=case.mask_layout,
         generic=case.values in values.CONTINUOUS and not case.written_out and case.mask_form != "lowest",
     )
+
+
+def _sinks(case: Case) -> Tensor:
+    """From a generator of their own: written-out numbers do not change them."""
+    return torch.randn(case.heads, generator=torch.Generator().manual_seed(case.seed + 1))
 
 
 def _triple(case: Case, generator: torch.Generator) -> values.Triple:
@@ -204,16 +218,19 @@ def _triple(case: Case, generator: torch.Generator) -> values.Triple:
     return query, key, value
 
 
-def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype) -> Tensor | None:
+def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype, dead_rows: bool) -> Tensor | None:
     written = dict(case.numbers).get("mask")
     if written is not None:
         whole = (case.batch, case.heads, case.q_len, case.kv_len)
-        keep = torch.tensor(written).reshape(whole)
-        return keep.to(torch.bool) if case.mask_form == "boolean" else keep.to(dtype)
+        kind = torch.bool if case.mask_form == "boolean" else dtype
+        mask = torch.tensor(written, dtype=torch.float64).reshape(whole).to(kind)
+        return mask if dead_rows else _revived(mask, case)
     if case.mask == "none":
         return None
     keep = patterns.PATTERNS[case.mask](case, generator)
     keep = patterns.restrict(keep, case.mask_axes)
+    if not dead_rows:
+        keep = _revived(keep, case)
     if case.mask_form == "boolean":
         return keep
     finite = torch.zeros(keep.shape, dtype=torch.float64)
@@ -221,6 +238,19 @@ def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype) -> Tensor 
         finite = 2 * torch.randn(keep.shape, generator=generator, dtype=torch.float64)
     fill = torch.finfo(dtype).min if case.mask_form == "lowest" else float("-inf")
     return finite.to(dtype).masked_fill(~keep, fill)
+
+
+def _revived(mask: Tensor, case: Case) -> Tensor:
+    """The mask with the first key open to every query that it would leave without one."""
+    keep = mask if mask.dtype == torch.bool else ~mask.isneginf()
+    seen = keep
+    if case.is_causal and keep.shape[-1] == case.kv_len and keep.shape[-2] == case.q_len:
+        seen = keep & masks.causal(case.q_len, case.kv_len)
+    dead = ~seen.any(dim=-1, keepdim=True)
+    if case.is_causal and keep.shape[-2] != case.q_len:
+        dead = torch.ones_like(dead)  # One row for all queries: the first query sees the first key only.
+    first = torch.arange(mask.shape[-1]) == 0
+    return torch.where(dead & first, True if mask.dtype == torch.bool else 0.0, mask).to(mask.dtype)
 
 
 # How a tensor lies in memory. Each takes a contiguous tensor and gives one equal to it, freshly allocated.

@@ -6,12 +6,13 @@ As sum_i p_i (v_i - o) = 0, the error is sum_i p_i (exp(e_i) - 1) (v_i - o) / su
 from typing import NamedTuple
 
 import torch
-from headcheck.attention.exponents import Rows, raised
 from jaxtyping import Float
 from torch import Tensor
 
+from headcheck.attention.exponents import Rows, raised
+
 CENTRED_SUM_LIMIT = 4_000_000
-"""Beyond so many terms v_ij - o_j the centred sum is bounded by Cauchy and Schwarz, with products of matrices."""
+"""Beyond so many terms v_ij - o_j the centred sum is bounded by Cauchy and Schwarz, in matrix products."""
 
 
 class Mixture(NamedTuple):
@@ -42,7 +43,7 @@ def share_of(rows: Rows, error: Float[Tensor, "batch heads q_len keys"]) -> Shar
 
 
 def from_heaviest(rows: Rows) -> Float[Tensor, "batch heads q_len keys"]:
-    """Softmax ignores a common shift, so errors may be counted from the heaviest key: E_i + E_top, 0 there."""
+    """Softmax ignores a common shift, so errors may count from the heaviest key: E_i + E_top, 0 there."""
     heaviest = rows.weights.argmax(dim=-1, keepdim=True)
     gauged = (rows.error + rows.error.gather(-1, heaviest)).scatter(-1, heaviest, 0.0)
     return gauged if rows.may_attend is None else gauged.masked_fill(~rows.may_attend, 0.0)
@@ -56,7 +57,8 @@ def mixture_error(
     lam: float | None,
 ) -> Mixture:
     """The least of: sum p H |v - o| / sum p e^-E; the same counted from the heaviest key; the hull of the
-    values, as the weights stay a convex combination; with lam also sqrt(sum (p H)^2 (v - o)^2) / sum p e^-E."""
+    values, as the weights stay a convex combination; with lam also sqrt(sum (p H)^2 (v - o)^2) / sum p e^-E.
+    """
     if rows.weights.numel() * value.shape[-1] > CENTRED_SUM_LIMIT:
         return _mixture_of_norms(rows, shares, value, output, lam)
     plain, gauged = shares
@@ -98,7 +100,7 @@ def _deviation(
     value: Float[Tensor, "batch heads keys value_dim"],
     output: Float[Tensor, "batch heads q_len value_dim"],
 ) -> Float[Tensor, "batch heads q_len value_dim"]:
-    """sqrt(sum a (v - o)^2) as sum a v^2 - 2 o sum a v + o^2 sum a, with what float64 may cancel added back."""
+    """sqrt(sum a (v - o)^2) as sum a v^2 - 2 o sum a v + o^2 sum a, plus what float64 may cancel."""
     square = parts @ value.square()
     rest = output.square() * parts.sum(dim=-1, keepdim=True)
     cancelled = (value.shape[-2] + 4) * 2.0**-52 * (square + rest)

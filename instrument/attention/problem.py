@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
 from headcheck.reference.attention import (
     Attended,
     Gradients,
@@ -11,8 +14,6 @@ from headcheck.reference.attention import (
     attention_gradients,
     group_heads,
 )
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from headcheck.attention import case as cases
 from headcheck.attention import drawing, inputs, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.declarations import Attention
 
 SMALL = 64
@@ -43,7 +43,7 @@ class AttentionRole:
         return drawing.fit(case, subject)
 
     def build(self, case: Case, subject: AttentionSubject) -> Inputs:
-        return inputs.build(case, subject.alignment)
+        return inputs.build(case, subject.alignment, dead_rows=DEAD_ROWS not in subject.avoids)
 
     def simpler(self, case: Case, subject: AttentionSubject) -> Iterator[Case]:
         return simpler.simpler(case, subject)

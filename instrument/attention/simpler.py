@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.case import Case
-from headcheck.attention.drawing import nest, shapes
+from headcheck.attention.drawing import fit, nest, shapes
 from headcheck.attention.inputs import build
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 
 READABLE = 48
 """A case is written out number by number when it has at most this many of them."""
@@ -19,8 +19,19 @@ PLAINER_VALUES = ("integers", "normal", "large")
 
 def simpler(case: Case, subject: AttentionSubject) -> Iterator[Case]:
     """Cases simpler than this one; whether they still break the law is for the caller to try."""
+    for step in _steps(case, subject):
+        fitted = fit(step, subject)
+        if fitted != case:
+            yield fitted
+
+
+def _steps(case: Case, subject: AttentionSubject) -> Iterator[Case]:
     yield from _fewer_conditions(case)
+    if case.seed:
+        yield case.but(seed=0)
     if case.written_out:
+        if "cotangent" in dict(case.numbers):
+            yield case.but(numbers=tuple(pair for pair in case.numbers if pair[0] != "cotangent"))
         yield from _without_one(case)
         yield from _rounder(case)
     else:
@@ -86,7 +97,7 @@ def _numbers_in(case: Case) -> int:
 
 def _write_out(case: Case, subject: AttentionSubject) -> Case:
     """The same case with its numbers in it."""
-    inputs = build(case, subject.alignment)
+    inputs = build(case, subject.alignment, dead_rows=DEAD_ROWS not in subject.avoids)
     tensors = {
         "query": inputs.query,
         "key": inputs.key,
@@ -156,7 +167,7 @@ def _rounder(case: Case) -> Iterator[Case]:
     for name, tensor in tensors.items():
         for rounding in _ROUNDINGS:
             rounder = rounding(tensor)
-            if not torch.equal(rounder, tensor) and name != "mask":
+            if name != "mask" and _total(rounder) < _total(tensor):
                 yield _with_tensors(case, {**tensors, name: rounder})
     for name, tensor in tensors.items():
         flat = tensor.reshape(-1)
@@ -188,6 +199,10 @@ def _simpler_numbers(number: float, name: str, mask_form: str) -> Iterator[float
     for candidate in candidates:
         if _complexity(candidate) < _complexity(number):
             yield candidate
+
+
+def _total(x: Tensor) -> tuple[float, ...]:
+    return tuple(map(sum, zip((0, 0.0), *map(_complexity, x.reshape(-1).tolist()), strict=True)))
 
 
 def _complexity(number: float) -> tuple[int, float]:

@@ -5,7 +5,7 @@ implementation throws or returns becomes a finding here.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from headcheck.attention.gradient_bounds import GradientBounds, gradient_bounds
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
 from headcheck.attention.problem import Problem
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
-from headcheck.declarations import Attention, accepted_arguments
+from headcheck.declarations import Attention, EmptyRows, accepted_arguments
 
 
 class Answer(NamedTuple):
@@ -67,6 +67,12 @@ FEATURES: Mapping[str, Feature] = {
 """Adding a feature is adding its row here and its argument to the canonical call below."""
 
 
+DEAD_ROWS = "dead rows"
+CAUSAL_SCALES = "a scale of zero or below with is_causal"
+MASK_WITH_CAUSAL = "attn_mask with is_causal"
+"""What a subject may avoid."""
+
+
 class SubjectRaised(LawBroken):
     """The subject threw an exception."""
 
@@ -95,6 +101,7 @@ class AttentionSubject:
         arithmetic: Mapping[str, Arithmetic],
         device: str = "cpu",
         refused: Mapping[str, str] | None = None,
+        avoids: Iterable[str] = (),
     ) -> None:
         self.declaration = declaration
         self.dtypes = dtypes
@@ -103,6 +110,9 @@ class AttentionSubject:
         self.effort = declaration.effort
         self.seconds = 0.0
         """Wall time spent inside the implementation so far."""
+        self.empty_rows: EmptyRows = declaration.empty_rows or "zeros"
+        self.avoids = frozenset(avoids)
+        """What drawn cases leave out (DEAD_ROWS, ...), because one law of its own asks about it."""
         self.refused = dict(refused or {})
         """Features that the signature offers and the function, undeclared, refused on a plain case."""
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
@@ -209,32 +219,41 @@ class AttentionSubject:
     # What it should give
 
     def expected(self, x: Inputs) -> Tensor:
-        """The oracle's output, with dead rows as the subject declares them."""
+        """The oracle's output, with dead rows by the subject's convention."""
         exact = x.problem.attended.output
-        dead = x.dead_rows
-        if self.declaration.empty_rows in ("zeros", "undefined") or x.sinks is not None or not dead.any():
+        if self.empty_rows in ("zeros", "undefined") or x.sinks is not None or not x.dead_rows.any():
             return exact
         filled = torch.full_like(exact, torch.nan)
-        if self.declaration.empty_rows == "mean":
+        if self.empty_rows == "mean":
             filled = _mean_problem(x.problem).attended.output
-        return torch.where(dead[..., None], filled, exact)
+        return torch.where(x.dead_rows[..., None], filled, exact)
 
     def bound(self, x: Inputs) -> Tensor:
-        """How far each element of the output may be from `expected`."""
-        bound = self.forward_bounds(x).output
-        if self.declaration.empty_rows in ("zeros", "nan") or x.sinks is not None or not x.dead_rows.any():
+        """How far each element of the output may be from `expected`; where dead rows are avoided, any far there."""
+        bound = self.strict_bound(x)
+        if DEAD_ROWS not in self.avoids or x.sinks is not None:
             return bound
-        loose = torch.full_like(bound, torch.inf)
-        if self.declaration.empty_rows == "mean":
-            loose = forward_bounds(_mean_problem(x.problem), self.arithmetic_for(x), x.dtype).output
-        return torch.where(self.special_rows(x)[..., None], loose, bound)
+        return torch.where(self.special_rows(x)[..., None], torch.inf, bound)
+
+    def strict_bound(self, x: Inputs) -> Tensor:
+        """As `bound`, and dead rows are held to the convention."""
+        bound = self.forward_bounds(x).output
+        if self.empty_rows != "mean" or x.sinks is not None or not x.dead_rows.any():
+            return bound
+        mean = forward_bounds(_mean_problem(x.problem), self.arithmetic_for(x), x.dtype).output
+        return torch.where(x.dead_rows[..., None], mean, bound)
 
     def special_rows(self, x: Inputs) -> Tensor:
-        """The queries (batch, heads, q_len) whose output is a convention's matter, not the softmax's."""
+        """The queries (batch, heads, q_len) whose output is a convention's matter, not the softmax's.
+
+        Where dead rows are avoided, NaN of one head may have reached the others.
+        """
         dead = x.dead_rows
-        if self.declaration.empty_rows == "undefined":
-            return dead.any(dim=1, keepdim=True).expand(dead.shape)
-        return dead
+        return dead.any(dim=1, keepdim=True).expand(dead.shape) if DEAD_ROWS in self.avoids else dead
+
+    def claims_gradients(self, x: Inputs) -> bool:
+        """Whether the gradients of this call are specified: dead rows other than zeros leave them open."""
+        return not x.dead_rows.any() or (self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids)
 
     def _forward_bounds(self, x: Inputs) -> ForwardBounds:
         return forward_bounds(x.problem, self.arithmetic_for(x), x.dtype, generic=x.generic)

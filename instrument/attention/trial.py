@@ -8,7 +8,7 @@ from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw
 from headcheck.attention.inputs import build
-from headcheck.attention.subject import FEATURES, AttentionSubject
+from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
@@ -30,13 +30,21 @@ def prepare(
     supported, notes = _supported_dtypes(trial, wanted)
     trial.dtypes = supported
     trial.refused.update(_refused(trial))
+    trial.avoids = _avoided(trial)
+    if DEAD_ROWS in trial.avoids and declaration.empty_rows is None:
+        notes.append(f"{DEAD_ROWS} do not give zeros: laws of their own say so, the others avoid them")
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
         arithmetic[dtype] = model
         notes += [note] if note else []
     subject = AttentionSubject(
-        declaration, dtypes=supported, arithmetic=arithmetic, device=device, refused=trial.refused
+        declaration,
+        dtypes=supported,
+        arithmetic=arithmetic,
+        device=device,
+        refused=trial.refused,
+        avoids=trial.avoids,
     )
     return subject, notes
 
@@ -102,6 +110,43 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     return refused
 
 
+def _avoided(trial: AttentionSubject) -> frozenset[str]:
+    """What the subject declares otherwise, or, undeclared, does otherwise on a plain case.
+
+    What is undeclared is left to the laws about it, so that one deviation does not break all the others.
+    """
+    conventions = trial.declaration
+    plain = _PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
+    dead = [plain.but(mask="all-dead", mask_form=form) for form in ("boolean", "additive") if trial.has(form)]
+    scales = [plain.but(is_causal=True, scale=scale) for scale in (0.0, -0.5)]
+    can_scale = trial.has("scale") and trial.has("is_causal")
+    does = {
+        DEAD_ROWS: {"nan": False, "undefined": False, None: None}.get(conventions.empty_rows, True),
+        CAUSAL_SCALES: {"any": True, "positive": False}.get(conventions.scale_with_causal or ""),
+        MASK_WITH_CAUSAL: conventions.mask_with_causal == "and",
+    }
+    cases = {DEAD_ROWS: dead, CAUSAL_SCALES: scales if can_scale else []}
+    return frozenset(
+        what
+        for what, declared in does.items()
+        if not (all(_is_right(trial, case) for case in cases[what]) if declared is None else declared)
+    )
+
+
+def _is_right(trial: AttentionSubject, case: Case) -> bool:
+    """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
+    x = build(case, trial.alignment)
+    try:
+        if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
+            return False
+        found = trial.gradients(x)
+    except NotApplicable:
+        return True
+    except LawBroken:
+        return False
+    return all(bool(each.isfinite().all()) for each in found if each is not None)
+
+
 def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithmetic, str]:
     declared = trial.declaration.arithmetic
     if isinstance(declared, str | Arithmetic):
@@ -136,14 +181,19 @@ def infer_arithmetic(trial: AttentionSubject, dtype: str, seed: int, tries: int 
 def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -> float:
     """The largest error over bound of one case under a model, forward and backward; 0 where it cannot be said."""
     subject = AttentionSubject(
-        trial.declaration, dtypes=(dtype,), arithmetic={dtype: model}, device=trial.device
+        trial.declaration,
+        dtypes=(dtype,),
+        arithmetic={dtype: model},
+        device=trial.device,
+        refused=trial.refused,
+        avoids=trial.avoids,
     )
-    x = build(case, trial.alignment)
+    x = build(case, trial.alignment, dead_rows=DEAD_ROWS not in trial.avoids)
     ratios = [0.0]
     try:
         ratios = [within(subject(x), subject.expected(x), subject.bound(x)).ratio]
         found = subject.gradients(x)
-        if trial.declaration.empty_rows == "zeros" or not bool(x.dead_rows.any()):
+        if subject.claims_gradients(x):
             exact, bounds = x.problem.gradients(x.cotangent.double()), subject.gradient_bounds(x)
             for name in ("query", "key", "value"):
                 observed = getattr(found, name)
@@ -152,15 +202,3 @@ def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -
     except (LawBroken, NotApplicable):
         pass  # A law will say what is wrong.
     return max(ratios)
-
-
-def device_is_there(device: str) -> bool:
-    """Whether torch can compute on a device here."""
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError):
-        return False
-    return True
-
-
-__all__ = ["FEATURES", "device_is_there", "infer_arithmetic", "prepare"]

@@ -1,1 +1,15 @@
 """Laws of an attention function: f(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)."""
+
+FAMILIES = (
+    "state",
+    "memory",
+    "masks",
+    "heads",
+    "features",
+    "dropout",
+    "distribution",
+    "symmetry",
+    "gradients",
+    "accuracy",
+)
+"""From the most specific to the most general: of several broken laws, the first says most about the fault."""

@@ -12,7 +12,7 @@ from headcheck.attention.given import (
     one_of,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
 from headcheck.laws import law
 
@@ -128,7 +128,7 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
 def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
     scales = [1.0, 0.25, 0.0, -0.5]
-    if x.is_causal and attention.declaration.scale_with_causal != "any":
+    if x.is_causal and CAUSAL_SCALES in attention.avoids:
         scales = scales[:2]
     return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
 
@@ -205,6 +205,6 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
         output = attention(y)
     except LawBroken as refusal:
         raise NotApplicable(f"an axis of length 0 is refused: {refusal}") from refusal
-    if y.kv_len == 0 and attention.declaration.empty_rows != "zeros":
+    if y.kv_len == 0 and attention.declaration.empty_rows not in ("zeros", None):
         raise NotApplicable("what no keys give is not declared")
     return within(output, torch.zeros(output.shape, dtype=torch.float64), 0.0)

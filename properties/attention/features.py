@@ -15,7 +15,7 @@ from headcheck.attention.given import (
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.comparison import Comparison, NotApplicable, holds, same, within
 from headcheck.laws import law
 from headcheck.reference import masks
@@ -168,7 +168,7 @@ def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs
     """The returned weights are the softmax of the scores."""
     observed = attention.weights(x)
     exact, limit = x.problem.attended.weights, attention.forward_bounds(x).weights
-    if attention.declaration.empty_rows != "zeros":
+    if attention.empty_rows != "zeros" or DEAD_ROWS in attention.avoids:
         limit = torch.where(attention.special_rows(x)[..., None], torch.inf, limit)
     return within(observed, exact, limit, "weights")
 

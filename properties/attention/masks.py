@@ -21,7 +21,7 @@ from headcheck.attention.given import (
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES
-from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.laws import law
 from headcheck.reference import masks
@@ -61,11 +61,14 @@ def _loudest_value(x: Inputs) -> float:
 def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
     """What stands in a masked key and its value cannot change the output, however large it is."""
     slots = x.hidden_keys
-    if not slots.any() or (attention.declaration.empty_rows in ("mean", "undefined") and x.dead_rows.any()):
+    if not slots.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
     loud = _loudest_key(x)
     return [
-        attention.identical(poisoned(x, slots, sign * loud, _loudest_value(x)), x) for sign in (1.0, -1.0)
+        attention.identical(
+            poisoned(x, slots, sign * loud, _loudest_value(x)), x, "output, when masked keys and values are huge"
+        )
+        for sign in (1.0, -1.0)
     ]
 
 
@@ -86,7 +89,8 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
     slots[..., chosen] = True
     other = poisoned(x, slots, _loudest_key(x) / 8, 1e3)
     clean, touched = attention(x).cpu(), attention(other).cpu()
-    return same(torch.where(blind[..., None], touched, clean), clean, "output of a query blind to the key")
+    seen = torch.where(blind[..., None], touched, clean)
+    return same(seen, clean, f"output of a query for which key {chosen} is masked, when that key is huge")
 
 
 @law(
@@ -146,13 +150,14 @@ def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Compar
     """Under is_causal, what stands in later keys changes no earlier query, bit for bit."""
     first_hidden = 1 + x.case.seed % (x.kv_len - 1)
     blind = masks.query_positions(x.q_len, x.kv_len, x.alignment) < first_hidden
-    if not blind.any() or attention.declaration.empty_rows in ("mean", "undefined"):
+    if not blind.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
     slots = (torch.arange(x.kv_len) >= first_hidden).expand(x.batch, x.kv_heads, x.kv_len)
     other = poisoned(x, slots, _loudest_key(x), _loudest_value(x))
+    blind = blind[:, None] & ~attention.special_rows(x)[..., None]
     clean = attention(x).cpu()
-    seen = torch.where(blind[:, None], attention(other).cpu(), clean)
-    return same(seen, clean, "output of an earlier query")
+    seen = torch.where(blind, attention(other).cpu(), clean)
+    return same(seen, clean, "output of an earlier query, when later keys and values are huge")
 
 
 @law(
@@ -196,7 +201,7 @@ def boolean_equals_additive(attention: AttentionSubject, x: Inputs) -> Compariso
 )
 def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A mask that masks nothing changes nothing."""
-    if x.is_causal and attention.declaration.mask_with_causal != "and":
+    if x.is_causal and MASK_WITH_CAUSAL in attention.avoids:
         x = x.but(is_causal=False)
     keep = torch.ones((x.q_len, x.kv_len), dtype=torch.bool)
     return attention.agree(x.but(attn_mask=_form(attention, keep, x.dtype)), x)
@@ -274,14 +279,10 @@ def dead_rows_follow_the_convention(attention: AttentionSubject, x: Inputs) -> C
     """A query whose keys are all masked gives what is declared, and the other queries are not disturbed."""
     if x.attn_mask is None or x.case.mask_form == "lowest":
         return None
-    if attention.declaration.empty_rows == "undefined":
+    if attention.empty_rows == "undefined":
         raise NotApplicable("empty_rows='undefined'")
-    dead = torch.zeros((x.batch, x.heads, x.q_len, 1), dtype=torch.bool)
-    dead[x.case.seed % x.batch, x.case.seed % x.heads, x.case.seed % x.q_len] = True
-    whole = x.attn_mask.expand(x.may_attend.shape)
-    mask = whole & ~dead if whole.dtype == torch.bool else whole.masked_fill(dead, -torch.inf)
-    y = x.but(attn_mask=mask)
-    return within(attention(y), attention.expected(y), attention.bound(y))
+    y = x.with_a_dead_row()
+    return within(attention(y), attention.expected(y), attention.strict_bound(y))
 
 
 @law(

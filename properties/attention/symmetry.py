@@ -167,7 +167,7 @@ def _agree_at(
 )
 def linear_in_the_values(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The output of a sum of values is the sum of their outputs."""
-    if attention.declaration.empty_rows == "nan":
+    if attention.empty_rows == "nan" and x.dead_rows.any():
         return None
     other = x.normal_like(x.value)
     both = x.but(value=x.value + 2 * other, generic=False)

@@ -30,7 +30,11 @@ def mask_of_the_first_sequence(call: Call) -> Tensor:
 
 @fault(
     "Every head uses the mask of the first.",
-    breaks=("symmetry/heads-do-not-hear-each-other", "masks/masked-keys-do-not-matter"),
+    breaks=(
+        "masks/masked-keys-do-not-matter",
+        "distribution/masked-weights-are-zero",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="T",
 )
 def mask_of_the_first_head(call: Call) -> Tensor:
@@ -52,7 +56,11 @@ def mask_transposed(call: Call) -> Tensor:
 
 @fault(
     "A mask of the keys is laid along the queries when there are as many of them.",
-    breaks="masks/padding-equals-truncation",
+    breaks=(
+        "masks/padding-equals-truncation",
+        "masks/masked-keys-do-not-matter",
+        "accuracy/output-is-within-the-bound",
+    ),
     real="https://github.com/keras-team/keras/issues/21483",
     naive="SH",
     when=("a mask of keys alone", "q_len = kv_len"),
@@ -120,7 +128,11 @@ def flattened_heads_first(call: Call) -> Tensor:
 
 @fault(
     "With one query, every head reads the bias of the first.",
-    breaks="symmetry/heads-do-not-hear-each-other",
+    breaks=(
+        "symmetry/heads-do-not-hear-each-other",
+        "gradients/the-bias-gets-its-gradient",
+        "masks/boolean-equals-additive",
+    ),
     real="facebookresearch/xformers 4f7ffaa3",
     naive="SH",
     when=("a bias for each head", "one query"),
@@ -157,7 +169,11 @@ def one_column_for_the_first_key(call: Call) -> Tensor:
 
 @fault(
     "Beyond the first sequence, the heads share the mask of the first head.",
-    breaks="symmetry/heads-do-not-hear-each-other",
+    breaks=(
+        "symmetry/heads-do-not-hear-each-other",
+        "distribution/masked-weights-are-zero",
+        "masks/each-query-is-blind-to-its-own-masked-keys",
+    ),
     naive="SH",
     when=("a mask for each sequence and head", "batch > 1"),
 )
@@ -197,7 +213,11 @@ def causal_in_every_head_but_the_last(call: Call) -> Tensor | None:
 
 @fault(
     "A bias with one row for all queries is divided by their number, as if it had been summed.",
-    breaks="masks/broadcast-equals-expanded",
+    breaks=(
+        "masks/broadcast-equals-expanded",
+        "gradients/the-bias-gets-its-gradient",
+        "accuracy/equal-scores-count-every-key",
+    ),
     naive="SH",
 )
 def one_row_is_shared_out(call: Call) -> Tensor:

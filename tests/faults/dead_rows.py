@@ -123,7 +123,7 @@ def guarded_all_or_nothing(call: Call, scores: Tensor, do: clean.Steps) -> Tenso
 
 @fault(
     "Dead rows are sought in attn_mask alone: one that only mask and causal mask together kill is NaN.",
-    breaks="masks/dead-rows-follow-the-convention",
+    breaks=("masks/mask-and-causal-compose", "masks/dead-rows-follow-the-convention"),
     naive="SV",
     when=("causal", "mask", "dead only by both"),
     replaces=clean.softmax,
@@ -175,7 +175,11 @@ def dead_by_the_first_head(call: Call, scores: Tensor, do: clean.Steps) -> Tenso
 
 @fault(
     "A row with a single visible key counts as dead.",
-    breaks=("distribution/one-key-gives-its-value", "masks/masked-keys-do-not-matter"),
+    breaks=(
+        "distribution/one-key-gives-its-value",
+        "distribution/weights-sum-to-one",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="SV",
     replaces=clean.softmax,
 )

@@ -99,7 +99,11 @@ def normalised_after_dropping(call: Call, weights: Tensor) -> Tensor:
     return dropped / total.masked_fill(total == 0, 1.0)
 
 
-@fault("Elements of the output are dropped, not weights.", breaks=DROPS_OR_RESCALES, naive="PATH")
+@fault(
+    "Elements of the output are dropped, not weights.",
+    breaks=("dropout/a-weight-is-dropped-or-scaled-up", "dropout/the-gradient-uses-the-same-pattern"),
+    naive="PATH",
+)
 def output_dropped(call: Call) -> Tensor:
     return clean.attention(
         call,

@@ -72,7 +72,11 @@ def window_ignored_without_a_mask(call: Call) -> Tensor | None:
 
 @fault(
     "The window is ignored when a mask is given.",
-    breaks=WINDOW_IS_A_MASK,
+    breaks=(
+        "features/a-window-sees-exactly-its-keys",
+        "features/a-window-equals-its-band",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="PATH",
     when=("window", "mask"),
     replaces=clean.window,
@@ -164,7 +168,11 @@ def window_cut_from_the_end(call: Call) -> Tensor | None:
 
 @fault(
     "With a single key head the heads become queries, and the window places them by their head.",
-    breaks=(WINDOW_IS_A_MASK, "heads/grouped-heads-equal-repeated-heads"),
+    breaks=(
+        "features/a-window-sees-exactly-its-keys",
+        "features/a-window-equals-its-band",
+        "heads/grouped-heads-equal-repeated-heads",
+    ),
     real="facebookresearch/xformers 1e13ad90",
     naive="PATH",
     when=("window", "one key head", "one query"),
@@ -491,7 +499,11 @@ def alibi_scaled(call: Call) -> Tensor:
 
 @fault(
     "The slopes are ignored when a mask is given.",
-    breaks=ALIBI_IS_A_BIAS,
+    breaks=(
+        "features/alibi-lowers-scores-by-distance",
+        "features/alibi-equals-its-bias",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="PATH",
     when=("alibi", "mask"),
     features=ALIBI,

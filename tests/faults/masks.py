@@ -62,7 +62,11 @@ def finite_bias_ignored(call: Call) -> Tensor:
 
 @fault(
     "An additive mask that holds an -inf is taken for a boolean one: its finite biases are lost.",
-    breaks="masks/a-bias-of-log-two-counts-a-key-twice",
+    breaks=(
+        "masks/a-bias-of-log-two-counts-a-key-twice",
+        "masks/mask-and-causal-compose",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="PATH",
     when=("finite biases", "an -inf among them"),
 )
@@ -109,7 +113,11 @@ def bias_after_the_softmax(call: Call) -> Tensor:
 
 @fault(
     "The causal mask is dropped when dropout is on.",
-    breaks=("dropout/the-future-does-not-matter", "masks/the-future-does-not-matter"),
+    breaks=(
+        "dropout/a-weight-is-dropped-or-scaled-up",
+        "dropout/the-gradient-uses-the-same-pattern",
+        "masks/the-future-does-not-matter",
+    ),
     real="https://github.com/keras-team/keras/issues/23038",
     naive="PATH",
     when=("causal", "dropout"),
@@ -121,7 +129,11 @@ def causal_dropped_with_dropout(call: Call) -> Tensor | None:
 
 @fault(
     "The mask is dropped when dropout is on.",
-    breaks=("dropout/masked-keys-do-not-matter", "masks/masked-keys-do-not-matter"),
+    breaks=(
+        "dropout/a-weight-is-dropped-or-scaled-up",
+        "dropout/the-gradient-uses-the-same-pattern",
+        "masks/masked-keys-do-not-matter",
+    ),
     naive="PATH",
     when=("mask", "dropout"),
 )
@@ -334,7 +346,11 @@ def planes_of_the_smallest_number(call: Call) -> Tensor:
 
 @fault(
     "Every query uses the mask of the first query.",
-    breaks="masks/masked-keys-do-not-matter",
+    breaks=(
+        "masks/each-query-is-blind-to-its-own-masked-keys",
+        "distribution/masked-weights-are-zero",
+        "accuracy/output-is-within-the-bound",
+    ),
     naive="T",
 )
 def row_of_the_first_query(call: Call) -> Tensor:
@@ -407,7 +423,11 @@ def last_key_always_visible(call: Call) -> Tensor | None:
 
 @fault(
     "Masked keys are zeroed instead of hidden: they score zero and weigh like any other.",
-    breaks="masks/masked-keys-do-not-matter",
+    breaks=(
+        "masks/masked-keys-do-not-matter",
+        "masks/boolean-equals-additive",
+        "masks/broadcast-equals-expanded",
+    ),
     naive="T",
     when=("a mask of keys alone",),
 )

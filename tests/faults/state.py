@@ -112,7 +112,11 @@ def key_kept_under_its_address(call: Call, memory: Memory) -> Tensor:
 
 @fault(
     "The kernel compiled for dense keys serves expanded ones of the same shape, and reads past them.",
-    breaks=(SECOND_CALL, "memory/strided-equals-contiguous"),
+    breaks=(
+        "state/one-thing-changed-is-noticed",
+        "memory/strided-equals-contiguous",
+        "symmetry/batches-do-not-hear-each-other",
+    ),
     real="flash-attention a0f9f418",
     naive="NO",
     when=("a dense call", "then an expanded one of the same shape"),
@@ -157,7 +161,7 @@ def output_buffer_used_again(call: Call, memory: Memory) -> Tensor:
 
 @fault(
     "The first call changes the kernel: from the second on the last key is lost.",
-    breaks="state/same-call-same-answer",
+    breaks=("state/same-call-same-answer", "accuracy/equal-scores-count-every-key"),
     real="https://github.com/huggingface/diffusers/issues/8610",
     naive="NO",
 )
@@ -252,7 +256,7 @@ def mask_dropped_without_gradients(call: Call) -> Tensor:
 
 @fault(
     "With gradients a slow path is taken, which divides by the root of the value width.",
-    breaks="accuracy/default-scale-is-one-over-root-head-dim",
+    breaks=("accuracy/default-scale-is-one-over-root-head-dim", "gradients/gradients-are-within-the-bound"),
     naive="PATH",
     when=("gradients", "value_dim != head_dim"),
 )
@@ -275,7 +279,11 @@ def query_scaled_in_place(call: Call) -> Tensor:
 
 @fault(
     "The boolean mask is inverted in place, and inverted back only if no gradients are needed.",
-    breaks="memory/inputs-are-not-changed",
+    breaks=(
+        "memory/inputs-are-not-changed",
+        "gradients/cotangent-layout-changes-nothing",
+        "gradients/dead-rows-have-no-gradient",
+    ),
     naive="NO",
     when=("mask", "gradients"),
 )

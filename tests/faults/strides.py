@@ -71,7 +71,7 @@ def value_read_with_the_strides_of_the_key(call: Call) -> Tensor:
 
 @fault(
     "The mask is read as if it were contiguous.",
-    breaks="memory/strided-equals-contiguous",
+    breaks=("memory/a-strided-mask-equals-a-contiguous-one", "accuracy/output-is-within-the-bound"),
     naive="SH",
     when=("mask", "not contiguous"),
 )
@@ -83,7 +83,7 @@ def mask_read_as_contiguous(call: Call) -> Tensor:
 
 @fault(
     "An expanded mask is read as if it were contiguous; a transposed one is read right.",
-    breaks=("memory/strided-equals-contiguous", "masks/broadcast-equals-expanded"),
+    breaks=("masks/broadcast-equals-expanded", "memory/a-strided-mask-equals-a-contiguous-one"),
     naive="SH",
     when=("mask", "a stride of zero"),
 )
@@ -129,7 +129,11 @@ def head_stride_of_the_key_taken_for_dense(call: Call) -> Tensor:
 
 @fault(
     "Expanded key heads are read as if they were there one after the other, when the length is odd.",
-    breaks="memory/strided-equals-contiguous",
+    breaks=(
+        "memory/strided-equals-contiguous",
+        "symmetry/parts-merge-to-the-whole",
+        "state/one-thing-changed-is-noticed",
+    ),
     real="https://github.com/pytorch/pytorch/issues/191937",
     naive="SH",
     when=("key heads expanded", "an odd kv_len"),

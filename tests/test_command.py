@@ -1,0 +1,208 @@
+"""The command: exit codes, one clear line for each mistake, and lines that can be pasted."""
+
+import json
+import os
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headcheck import __version__
+from headcheck.command import main
+from headcheck.laws import all_laws
+from tests import kernels
+
+KERNELS = Path(kernels.__file__)
+RIGHT, WRONG = f"{KERNELS}:right", f"{KERNELS}:wrong_scale"
+PLAIN = ("--profile", "quick", "--dtype", "float32", "-n", "1")
+QUICK = (*PLAIN, "--law", "default-scale", "--law", "duplicated-keys")
+LAW = "attention/accuracy/default-scale-is-one-over-root-head-dim"
+
+
+def verdict_of(subject: str, file: Path, *options: str) -> dict[str, Any]:
+    main([subject, *QUICK, *options, "--json", str(file), "-q"])
+    verdict: dict[str, Any] = json.loads(file.read_text())
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "last"),
+    [
+        ([RIGHT, *QUICK], 0, "conforms: 2 laws hold over "),
+        (["verify", RIGHT, *QUICK], 0, "conforms: 2 laws hold over "),
+        ([WRONG, *QUICK], 1, "breaks: 1 of 2 laws broken, 1 hold, over "),
+        ([RIGHT, *PLAIN, "--law", "a-softcap"], 2, "untested: no law could be judged; 2 not applicable"),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    arguments: Sequence[str], exit_code: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 conforms, 1 breaks, 2 nothing could be judged; the last line says it in words."""
+    assert main(arguments) == exit_code
+    assert capsys.readouterr().out.splitlines()[-1].startswith(last)
+
+
+MISTAKES = {
+    "torch-sdap": "no built-in subject 'torch-sdap'",
+    f"{KERNELS}:rigth": "no attribute 'rigth'",
+    f"{KERNELS}:always_raises --dtype float32": "does not work in float32: not supported (raised",
+    f"{RIGHT} --profile fast": "argument --profile: invalid choice: 'fast'",
+    f"{RIGHT} --dtype int8": "cannot judge dtype 'int8'; there are: float32",
+    f"{RIGHT} --device cuda:77": "torch cannot compute on 'cuda:77' here; --device cpu works everywhere",
+    f"{RIGHT} --law no-such-law": "no law of the role attention matches 'no-such-law'; `headcheck laws`",
+    f"{RIGHT} --role juggling": "no role 'juggling'; there are: attention",
+    f"{RIGHT} -n 0": "argument -n: 0 is no number of processes; 1 is the least",
+    f"{RIGHT} --fuzz never": "argument --fuzz: never is no number of seconds above 0",
+    f"{RIGHT} --json /no/such/folder/v.json": "cannot write --json /no/such/folder/v.json: No such file",
+    f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",
+    f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",
+    f"replay {RIGHT} {LAW} kv_lem=2": "cannot read 'kv_lem=2' in the case",
+    f"replay {RIGHT} {LAW} values=odd": "cannot build the case: KeyError: 'odd'",
+    "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
+    "probe": "the following arguments are required: SUBJECT",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES.items())
+def test_a_mistake_is_one_line_on_stderr(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is told by one line that names the cure, with exit code 2 and without a traceback."""
+    assert main(shlex.split(line)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("headcheck: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("raises", "raised RuntimeError: out of luck"),
+        ("wrong_shape", "output has shape"),
+        ("returns_none", "returned None, expected a torch.Tensor"),
+        ("takes_one", "raised TypeError: takes_one() takes 1 positional argument but 3 were given"),
+    ],
+)
+def test_a_subject_that_fails_is_a_finding(
+    name: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exceptions, wrong shapes and wrong types break the laws that meet them, told without a traceback."""
+    quick = ("--profile", "quick", "--law", "default-scale", "-n", "1")
+    assert main([f"{KERNELS}:{name}", *quick]) == 1
+    said = capsys.readouterr()
+    assert f"observed: {reason}" in said.out
+    assert "Traceback" not in said.out + said.err
+
+
+def test_the_lines_of_a_counterexample_can_be_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The replay line breaks the law again, and for a right subject it holds; the other judges one law."""
+    (row,) = [r for r in verdict_of(WRONG, tmp_path / "v.json")["laws"] if r["outcome"] == "breaks"]
+    replay, only = (shlex.split(row["counterexample"][line]) for line in ("replay", "only"))
+    capsys.readouterr()
+    assert main(replay[1:]) == 1
+    shown = capsys.readouterr().out
+    assert "observed: output[" in shown
+    assert "the law is broken by this case" in shown
+    assert main([RIGHT if word == WRONG else word for word in replay[1:]]) == 0
+    assert "the law holds on this case" in capsys.readouterr().out
+    assert main([*only[1:], "-q"]) == 1
+    assert "1 of 1 law broken" in capsys.readouterr().out
+
+
+def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFixture[str]) -> None:
+    """`--json -` is nothing but JSON; in a replay the user sees what the subject prints, on stderr."""
+    main([f"{KERNELS}:prints", *QUICK, "--json", "-", "-q"])
+    said = capfd.readouterr()
+    assert json.loads(said.out)["verdict"] == "conforms"
+    assert "a subject that talks" not in said.err
+    assert said.err.startswith("conforms: 2 laws hold")
+    main(["replay", f"{KERNELS}:prints", LAW, "kv_len=2"])
+    said = capfd.readouterr()
+    assert "a subject that talks" not in said.out
+    assert "a subject that talks" in said.err
+
+
+def test_the_same_seed_gives_the_same_json(tmp_path: Path) -> None:
+    """Whatever the number of processes; another seed gives other cases."""
+    options = {"a": ("-n", "1"), "b": ("-n", "2"), "c": ("--seed", "5")}
+    verdicts = {name: verdict_of(WRONG, tmp_path / name, *given) for name, given in options.items()}
+    examples = {name: [row["counterexample"] for row in v["laws"]] for name, v in verdicts.items()}
+    assert examples["a"] == examples["b"]
+    assert examples["a"] != examples["c"]
+
+
+def test_an_unwritable_result_is_found_out_before_the_work(tmp_path: Path) -> None:
+    """Nothing is judged for a file that cannot be written, and no empty file is left for one that can."""
+    began = time.monotonic()
+    assert main([WRONG, *QUICK, "--fuzz", "60", "--json", str(tmp_path)]) == 2
+    assert time.monotonic() - began < 30
+    assert main([f"{KERNELS}:rigth", "--json", str(tmp_path / "new.json")]) == 2
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_the_verdict_is_shown_though_the_json_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that fills up meanwhile costs the file, not the verdict."""
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main([RIGHT, *QUICK, "-q", "--json", str(tmp_path / "v.json")]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("conforms: 2 laws hold")
+    assert "No space left on device; the verdict stands above" in said.err
+
+
+def test_a_failure_of_headcheck_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody foresaw is told as a bug of headcheck, not of the subject, with exit code 2."""
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr("headcheck.subjects.builtins", fails)
+    assert main(["subjects"]) == 2
+    assert (
+        "this is a bug in headcheck, please report it: ZeroDivisionError: unforeseen"
+        in capsys.readouterr().err
+    )
+
+
+def test_laws_lists_every_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each law with its statement; one of them in full, with formula, source and what it guards against."""
+    assert main(["laws"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {law.name}: {law.statement}" in listed for law in all_laws().values())
+    assert main(["laws", LAW]) == 0
+    law = all_laws()[LAW]
+    full = capsys.readouterr().out
+    assert all(part in full for part in (law.id, law.statement, law.source, law.guards))
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """`headcheck --version` is that of the package."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"headcheck {__version__}\n"
+
+
+def test_a_terminated_run_shows_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """SIGTERM, as a time limit sends it, ends a long run with the rows so far: that is no pass."""
+    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    began = time.monotonic()
+    assert main([RIGHT, *QUICK, "-q", "--fuzz", "600"]) == 2
+    assert time.monotonic() - began < 60
+    out = capsys.readouterr().out
+    assert out.startswith("untested: 2 laws hold over ")
+    assert "NOT FINISHED: interrupted after 2 of 2 laws" in out

@@ -1,0 +1,454 @@
+"""The engine: one seed gives one verdict, examples are counted honestly, every break is a finding."""
+
+import functools
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headcheck.attention.case import Case, parse
+from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.role import role
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.declarations import Attention
+from headcheck.engine import PROFILES, Engine, OutOfTime, Profile, describe, time_limit
+from headcheck.laws import Law, all_laws, law
+from headcheck.reference.canonical import canonical_attention
+from headcheck.subjects import builtins
+from headcheck.verdict import LawResult
+
+TINY = Profile("tiny", seeded=6, drawn=3, shrinks=100, limit_s=5.0)
+PLAIN = Case(heads=2, kv_heads=2, q_len=3, kv_len=4, head_dim=2, value_dim=2)
+OUTPUT = "attention/accuracy/output-is-within-the-bound"
+GRADIENTS = "attention/gradients/gradients-are-within-the-bound"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def engine_of(declaration: Attention, profile: Profile = TINY, seed: int = 0) -> Engine:
+    dtypes = declaration.dtypes or ("float32",)
+    prepared = role.prepare(declaration, dtypes=dtypes, device="cpu", seed=0)[0]
+    return Engine(role, prepared, profile, seed, lambda law, case: str(case))
+
+
+@functools.cache
+def reference() -> AttentionSubject:
+    return role.prepare(builtins()["reference"].declaration(), dtypes=(), device="cpu", seed=0)[0]
+
+
+def on_reference(seed: int = 0, profile: Profile = TINY) -> Engine:
+    return Engine(role, reference(), profile, seed, lambda law, case: str(case))
+
+
+def timeless(row: LawResult) -> LawResult:
+    return replace(row, duration_s=0.0, subject_s=0.0)
+
+
+def a_law(check: Callable[[AttentionSubject, Inputs], Any], **options: Any) -> Law:
+    """A law made of a function."""
+    check.__doc__ = check.__doc__ or "It holds."
+    return law(source="a test", guards="a fault of the test", **options)(check)
+
+
+# The same seed, the same verdict
+
+
+def laws_to_compare() -> list[Law]:
+    return list(all_laws().values())[::5]
+
+
+def test_the_same_seed_gives_the_same_verdict() -> None:
+    """Judged twice, by two engines, every row is the same but for the time it took."""
+    first = [timeless(on_reference().judge(each)) for each in laws_to_compare()]
+    again = [timeless(on_reference().judge(each)) for each in laws_to_compare()]
+    assert first == again
+
+
+def test_the_order_of_the_laws_does_not_matter() -> None:
+    """One engine that judges the laws from last to first gives the same rows."""
+    engine = on_reference()
+    forward = {each.id: timeless(engine.judge(each)) for each in laws_to_compare()}
+    backward = {each.id: timeless(engine.judge(each)) for each in reversed(laws_to_compare())}
+    assert forward == backward
+
+
+def test_the_verdict_does_not_hang_on_the_generators_of_the_process() -> None:
+    """What torch's and Python's global generators hold changes no row of a subject that does not use them."""
+    import random
+
+    rows = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        rows.append(timeless(on_reference().judge(all_laws()[OUTPUT])))
+    assert rows[0] == rows[1]
+
+
+def cases_of(seed: int, law_: Law) -> list[str]:
+    seen: list[str] = []
+    engine = on_reference(seed)
+    engine.watch = lambda law, case: seen.append(str(case))
+    engine.judge(law_)
+    return seen
+
+
+def test_the_seed_matters() -> None:
+    """Another seed draws other cases, and so does another law; the same seed and law the same."""
+    one, other = all_laws()[OUTPUT], all_laws()["attention/symmetry/linear-in-the-values"]
+    assert cases_of(0, one) == cases_of(0, one)
+    # The first that Hypothesis draws is always its simplest.
+    for others in (cases_of(1, one), cases_of(0, other)):
+        assert len(set(cases_of(0, one)) & set(others)) <= 1
+        assert not set(cases_of(0, one)[: TINY.seeded]) & set(others)
+
+
+def test_both_kinds_of_cases_are_run() -> None:
+    """Seeded cases first, then drawn ones, whose numbers are written out; as many as the profile says."""
+    written = [parse(text).written_out for text in cases_of(0, a_law(lambda attention, x: None))]
+    assert written == [False] * 6 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("share", "effort", "seeded"), [(1.0, 1.0, 6), (0.5, 1.0, 3), (2.0, 0.5, 6), (1e-3, 1.0, 1)]
+)
+def test_a_share_scales_the_examples(share: float, effort: float, seeded: int) -> None:
+    """The law's share times the subject's effort, and one example at least."""
+    declaration = builtins()["reference"].declaration().but(effort=effort)
+    engine, count = engine_of(declaration), 0
+
+    def counting(attention: AttentionSubject, x: Inputs) -> None:
+        nonlocal count
+        count += not x.case.written_out
+
+    engine.judge(a_law(counting, share=share))
+    assert count == seeded
+
+
+# Examples are counted honestly
+
+
+def equal_to_itself(attention: AttentionSubject, x: Inputs) -> Comparison:
+    return within(x.query, x.query, 0.0)
+
+
+def test_an_example_that_compares_nothing_is_not_counted() -> None:
+    """A law that has something to say about some cases counts those alone, and their dtypes."""
+    judged: list[str] = []
+
+    def sometimes(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+        if x.dtype != torch.float16:
+            return None
+        judged.append(x.case.dtype)
+        return equal_to_itself(attention, x)
+
+    row = on_reference(profile=replace(TINY, seeded=40)).judge(a_law(sometimes))
+    assert 0 < len(judged) < 43
+    assert (row.outcome, row.examples, row.dtypes) == ("holds", len(judged), ["float16"])
+
+
+@pytest.mark.parametrize("nothing", [None, [], ()])
+def test_a_law_that_never_compares_is_not_applicable(nothing: Any) -> None:
+    """Not applicable is not a pass: without one comparison there is no verdict."""
+    row = on_reference().judge(a_law(lambda attention, x: nothing))
+    assert (row.outcome, row.examples) == ("not-applicable", 0)
+    assert row.reason == "no case reached what the law speaks of"
+
+
+def test_a_law_that_does_not_apply_says_why() -> None:
+    """The reason is the one that the law gives; if some cases are judged, the law holds on those."""
+
+    def declined(attention: AttentionSubject, x: Inputs) -> Comparison:
+        raise NotApplicable("it is declared otherwise")
+
+    def now_and_then(attention: AttentionSubject, x: Inputs) -> Comparison:
+        if x.case.seed % 2:
+            raise NotApplicable("odd seeds are not spoken of")
+        return equal_to_itself(attention, x)
+
+    row = on_reference().judge(a_law(declined))
+    assert (row.outcome, row.reason, row.examples) == ("not-applicable", "it is declared otherwise", 0)
+    row = on_reference(profile=replace(TINY, seeded=20)).judge(a_law(now_and_then))
+    assert (row.outcome, row.reason) == ("holds", "")
+    assert 0 < row.examples < 23
+
+
+def test_a_lacking_feature_is_the_reason() -> None:
+    """A law that needs what the subject has not is not run, and the row names each feature."""
+    engine = engine_of(Attention(lambda query, key, value: query, name="bare"))
+    row = engine.judge(a_law(equal_to_itself, needs=("softcap", "sinks")))
+    assert (row.outcome, row.examples) == ("not-applicable", 0)
+    assert row.reason == "takes no softcap; takes no sinks"
+    engine = engine_of(Attention(canonical_attention, softcap=False))
+    assert engine.judge(a_law(equal_to_itself, needs=("softcap",))).reason == "takes no softcap, as declared"
+
+
+def test_the_worst_of_several_comparisons_counts() -> None:
+    """A law may yield many: the row tells the largest ratio over all of them and all examples."""
+
+    def several(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+        zero = torch.zeros(1)
+        return [within(zero + share, zero, 1.0) for share in (0.25, 0.75, 0.5)]
+
+    row = on_reference().judge(a_law(several))
+    assert (row.outcome, row.worst_error_over_bound, row.examples) == ("holds", 0.75, 9)
+
+
+def test_a_break_ends_the_search() -> None:
+    """The examples up to the first break are counted, the break among them."""
+    calls = 0
+
+    def third(attention: AttentionSubject, x: Inputs) -> Comparison:
+        nonlocal calls
+        calls += 1
+        return within(x.query + (calls == 3), x.query, 0.0)
+
+    row = on_reference().judge(a_law(third))
+    assert (row.outcome, row.examples) == ("breaks", 3)
+    assert row.counterexample is not None
+    assert row.counterexample.found_after == 3
+
+
+# A broken law
+
+
+def off_by_one(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    output = canonical_attention(query, key, value, attn_mask)
+    return output + 1 if attn_mask is not None else output  # type: ignore[operator]
+
+
+def test_a_broken_law_is_reported_with_a_case_that_breaks_it_again() -> None:
+    """The case in the row, read from its text by a fresh engine, breaks the law as the row says."""
+    row = engine_of(Attention(off_by_one)).judge(all_laws()[OUTPUT])
+    assert row.outcome == "breaks"
+    assert row.counterexample is not None
+    shown = row.counterexample
+    again = engine_of(Attention(off_by_one)).example(all_laws()[OUTPUT], parse(shown.case))
+    assert again.broken
+    assert again.comparison is not None
+    assert (again.comparison.ratio, list(again.comparison.index)) == (shown.factor, shown.index)
+    assert describe(role, reference(), again, shown.replay, shown.found_after) == shown
+    assert row.reason == shown.message
+    assert row.worst_error_over_bound > 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (ValueError("no such kernel\nand more"), r"raised ValueError: no such kernel"),
+        (RuntimeError(), r"raised RuntimeError\(\)"),
+        (MemoryError("30 GiB"), r"raised MemoryError: 30 GiB"),
+        (SystemExit(3), r"raised SystemExit: 3"),
+        (RecursionError("too deep"), r"raised RecursionError: too deep"),
+        (AssertionError(), r"raised AssertionError\(\)"),
+        (StopIteration(), r"raised StopIteration\(\)"),
+    ],
+)
+def test_whatever_the_subject_throws_is_a_finding(problem: BaseException, message: str) -> None:
+    """The law is broken, by an error in one line, and the engine goes on with the next law."""
+
+    def throws(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        raise problem
+
+    engine = engine_of(Attention(throws, dtypes=("float32",)))
+    judged = engine.example(all_laws()[OUTPUT], PLAIN)
+    assert judged.broken
+    with pytest.raises(LawBroken, match=f"^{message}$"):
+        raise LawBroken(judged.error)
+    assert engine.judge(all_laws()[OUTPUT]).outcome == "breaks"
+    assert engine.judge(a_law(equal_to_itself)).outcome == "holds"
+
+
+def test_a_law_that_runs_out_of_memory_is_broken() -> None:
+    """Memory may run out in the law itself, on what the subject gave it."""
+
+    def hungry(attention: AttentionSubject, x: Inputs) -> Comparison:
+        raise MemoryError
+
+    assert on_reference().example(a_law(hungry), PLAIN).error == "ran out of memory"
+
+
+def test_a_subject_that_hangs_is_a_finding() -> None:
+    """It is stopped at the limit, though it catches all exceptions; the next example has its own time."""
+
+    def hangs(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        end = time.perf_counter() + 30
+        while time.perf_counter() < end:
+            with suppress(Exception):
+                time.sleep(0.01)
+        return query
+
+    engine = engine_of(Attention(hangs, dtypes=("float32",), arithmetic="native"), replace(TINY, limit_s=0.2))
+    began = time.perf_counter()
+    row = engine.judge(all_laws()[OUTPUT])
+    assert time.perf_counter() - began < 5
+    assert (row.outcome, row.reason) == ("breaks", "did not return within 0.2 s")
+    assert row.counterexample is not None
+    assert engine.example(a_law(equal_to_itself), PLAIN).comparison is not None
+
+
+def test_the_time_limit_gives_the_alarm_back() -> None:
+    """The caller's alarm is there afterwards, with its handler; without a hang nothing rings."""
+    rang: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 50.0)
+        with time_limit(5.0):
+            pass
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        assert 40 < left <= 50
+        with pytest.raises(OutOfTime, match=r"^$"), time_limit(0.05):
+            time.sleep(5)
+        signal.raise_signal(signal.SIGALRM)
+        assert rang == [signal.SIGALRM]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# Declared and inferred
+
+
+def without_softcap(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+    if softcap is not None:
+        raise NotImplementedError("softcap comes later")
+    return canonical_attention(query, key, value)
+
+
+CAPS = "attention/features/a-softcap-caps-the-scores"
+
+
+def test_a_declared_feature_that_is_not_implemented_is_a_break() -> None:
+    """softcap=True, and the function raises NotImplementedError: the law of the softcap is broken."""
+    row = engine_of(Attention(without_softcap, softcap=True)).judge(all_laws()[CAPS])
+    assert (row.outcome, row.reason) == ("breaks", "raised NotImplementedError: softcap comes later")
+
+
+def test_an_inferred_feature_that_is_not_implemented_is_not_applicable() -> None:
+    """The signature has it, nobody declared it: not applicable, with what the function said."""
+    row = engine_of(Attention(without_softcap)).judge(all_laws()[CAPS])
+    assert row.outcome == "not-applicable"
+    assert "softcap comes later" in row.reason
+    assert engine_of(Attention(without_softcap)).judge(all_laws()[OUTPUT]).outcome == "holds"
+
+
+def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() -> None:
+    """Only NotImplementedError is a refusal."""
+
+    def fails(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        if softcap is not None:
+            raise ValueError("softcap comes later")
+        return canonical_attention(query, key, value)
+
+    assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
+
+
+# FAILS on purpose, finding: no law asks for it ('A feature declared unsupported must raise', design.md).
+def test_a_feature_declared_unsupported_must_raise() -> None:
+    """softcap=False, and the function silently takes one and ignores it: some law is broken."""
+
+    def ignores(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        return canonical_attention(query, key, value)
+
+    engine = engine_of(Attention(ignores, softcap=False))
+    broken = [each.id for each in all_laws().values() if engine.judge(each).outcome == "breaks"]
+    assert len(broken) == 1
+
+
+def detaching(*names: str) -> Callable[..., Any]:
+    """Attention whose output does not depend on these inputs for autograd."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        given = {"query": query, "key": key, "value": value}
+        return canonical_attention(**{n: x.detach() if n in names else x for n, x in given.items()})
+
+    return attention
+
+
+@pytest.mark.parametrize("declared", [None, True])
+@pytest.mark.parametrize("missing", ["query", "key", "value"])
+def test_a_gradient_that_is_missing_for_one_input_is_a_break(missing: str, declared: bool | None) -> None:
+    """Gradients for some inputs and none for another, declared or not."""
+    row = engine_of(Attention(detaching(missing), gradients=declared)).judge(all_laws()[GRADIENTS])
+    assert (row.outcome, row.reason) == ("breaks", f"the output carries a gradient, but none for {missing}")
+
+
+def test_no_gradient_at_all_is_not_applicable_unless_declared() -> None:
+    """Without a backward the gradient laws do not apply; a subject that declares gradients breaks them."""
+    function = detaching("query", "key", "value")
+    undeclared = engine_of(Attention(function)).judge(all_laws()[GRADIENTS])
+    assert (undeclared.outcome, undeclared.reason) == ("not-applicable", "the output carries no gradient")
+    declared = engine_of(Attention(function, gradients=True)).judge(all_laws()[GRADIENTS])
+    assert (declared.outcome, declared.reason) == (
+        "breaks",
+        "the output carries no gradient, and gradients are declared",
+    )
+    ruled_out = engine_of(Attention(function, gradients=False)).judge(all_laws()[GRADIENTS])
+    assert (ruled_out.outcome, ruled_out.reason) == ("not-applicable", "has no gradients, as declared")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda output: output[..., :1], r"output has shape \(1, 2, 3, 1\), expected \(1, 2, 3, 2\)"),
+        (lambda output: output.double(), "output has dtype torch.float64, expected torch.float32"),
+        (lambda output: output.tolist(), "returned a list, expected a torch.Tensor"),
+        (lambda output: None, "returned None, expected a torch.Tensor"),
+        (lambda output: (output,), "returned a tuple, expected a torch.Tensor"),
+    ],
+)
+def test_an_output_of_the_wrong_form_is_a_break(wrong: Callable[[Tensor], Any], message: str) -> None:
+    """Shape, dtype and type are named, as they are and as they should be."""
+
+    def subject(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return wrong(canonical_attention(query, key, value))  # type: ignore[arg-type]
+
+    engine = engine_of(Attention(subject, dtypes=("float32",)))
+    error = engine.example(all_laws()[OUTPUT], PLAIN).error
+    with pytest.raises(LawBroken, match=f"^{message}$"):
+        raise LawBroken(error)
+
+
+def test_the_profiles_grow() -> None:
+    """quick, gate and deep: each has more examples, and no fewer tries for the smallest."""
+    sizes = [
+        (PROFILES[name].seeded, PROFILES[name].drawn, PROFILES[name].shrinks)
+        for name in ("quick", "gate", "deep")
+    ]
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 3
+
+
+def test_the_watcher_hears_of_a_case_before_it_is_run() -> None:
+    """When all goes dark, a front knows what was running."""
+    heard: list[str] = []
+    engine = on_reference()
+    engine.watch = lambda law, case: heard.append(str(case))
+
+    def hears(attention: AttentionSubject, x: Inputs) -> Comparison:
+        assert heard[-1] == str(x.case)
+        return equal_to_itself(attention, x)
+
+    assert engine.judge(a_law(hears)).examples == len(heard) == 9
+
+
+def test_laws_only_see_what_the_case_describes() -> None:
+    """The inputs of an example are those that the case builds, bit for bit."""
+    seen: list[Inputs] = []
+
+    def keeps(attention: AttentionSubject, x: Inputs) -> Comparison:
+        seen.append(x)
+        return equal_to_itself(attention, x)
+
+    on_reference().judge(a_law(keeps))
+    assert len(seen) == 9
+    assert all(torch.equal(x.query, build(x.case).query) for x in seen)

@@ -1,0 +1,195 @@
+"""The laws as a collection: each is documented, has its place, and holds where it must."""
+
+import functools
+import inspect
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headcheck.attention.role import role
+from headcheck.attention.subject import FEATURES, AttentionSubject
+from headcheck.comparison import Comparison
+from headcheck.declarations import Attention
+from headcheck.engine import Engine, Profile
+from headcheck.errors import HeadcheckError
+from headcheck.laws import Law, all_laws, choose, law
+from headcheck.reference.canonical import canonical_attention
+from headcheck.roles import HOMES
+from headcheck.subjects import builtins
+
+LAWS = list(all_laws().values())
+SHORT = Profile("short", seeded=16, drawn=4)
+FAMILIES = ("accuracy", "distribution", "gradients", "masks", "memory", "state", "symmetry")
+"""Those that the first issue asks for."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def each_law() -> Any:
+    return pytest.mark.parametrize("each", LAWS, ids=lambda each: each.id)
+
+
+@functools.cache
+def reference() -> AttentionSubject:
+    return role.prepare(builtins()["reference"].declaration(), dtypes=(), device="cpu", seed=0)[0]
+
+
+# Each law is documented and has its place
+
+
+def test_every_law_has_an_id_of_its_own() -> None:
+    """Ids are unique, the key of the table is the law's id, and finding the laws again finds the same."""
+    counts = Counter(each.id for each in LAWS)
+    assert counts.most_common(1)[0][1] == 1
+    assert all(key == each.id for key, each in all_laws().items())
+    all_laws.cache_clear()
+    assert list(all_laws()) == [each.id for each in LAWS]
+
+
+def test_no_law_is_lost() -> None:
+    """Every module of the laws' package has laws, and each family that was asked for is there."""
+    import pkgutil
+
+    import headcheck.properties.attention as home
+
+    modules = {module.name for module in pkgutil.iter_modules(home.__path__)}
+    assert {each.family.rpartition("/")[2] for each in LAWS} == modules
+    assert set(FAMILIES) <= modules
+
+
+@each_law()
+def test_a_law_is_documented(each: Law) -> None:
+    """Its statement is one sentence, its source and what it guards against say something."""
+    assert each.statement[0].isupper() or each.statement.startswith("is_causal")
+    assert each.statement.endswith(".")
+    assert not re.search(r"\. [A-Z]", each.statement), "more than one sentence"
+    assert len(each.statement.split()) >= 4
+    assert len(each.source) > 3
+    assert len(each.guards) > 10
+    assert len(each.formula) > 3
+
+
+@each_law()
+def test_the_family_of_a_law_is_its_module(each: Law) -> None:
+    """role/module/name, with dashes for underscores: the id says where the function stands."""
+    module = each.check.__module__.removeprefix("headcheck.properties.").replace(".", "/")
+    assert each.family == module
+    assert each.name == each.check.__name__.replace("_", "-")
+    assert each.role in HOMES
+
+
+@each_law()
+def test_a_law_needs_features_that_exist(each: Law) -> None:
+    """What it needs is a feature of its role, and its share is a positive number."""
+    assert set(each.needs) <= set(FEATURES)
+    assert each.share > 0
+
+
+def test_no_two_laws_say_the_same() -> None:
+    """No statement is used twice."""
+    assert Counter(each.statement for each in LAWS).most_common(1)[0][1] == 1
+
+
+# Every law holds where it must
+
+
+@each_law()
+def test_every_law_holds_on_the_reference(each: Law) -> None:
+    """With at least one example judged in earnest; a convention may rule a law out, if it says so."""
+    row = Engine(role, reference(), SHORT, 0, lambda law, case: str(case)).judge(each)
+    if "masked_nan" in row.reason:
+        assert each.name == "masked-nan-does-not-leak"
+        return
+    assert row.outcome == "holds", row.reason
+    assert row.examples >= 1
+    assert row.worst_error_over_bound <= 1
+
+
+def test_the_law_of_masked_nan_holds_where_it_is_declared() -> None:
+    """Who declares to stop masked NaN is held to it: one that does conforms, one that does not breaks."""
+    declaration = builtins()["reference"].declaration().but(masked_nan="stopped")
+    careful = Attention(
+        without_masked_nan,
+        name="careful",
+        masks=("boolean", "additive"),
+        masked_nan="stopped",
+        dtypes=("float32",),
+    )
+    outcomes = []
+    for each in (careful, declaration):
+        subject = role.prepare(each, dtypes=("float32",), device="cpu", seed=0)[0]
+        row = Engine(role, subject, SHORT, 0, lambda law, case: str(case)).judge(
+            all_laws()["attention/masks/masked-nan-does-not-leak"]
+        )
+        outcomes.append(row.outcome)
+        assert row.examples >= 1
+    assert outcomes == ["holds", "breaks"]
+
+
+def without_masked_nan(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    return canonical_attention(query, key.nan_to_num(0.0), value.nan_to_num(0.0), attn_mask)
+
+
+def test_a_law_can_be_chosen_by_a_part_of_its_id() -> None:
+    """Patterns pick laws by parts of ids, none picks all; one that picks nothing is refused."""
+    assert choose("attention") == LAWS
+    assert [each.id for each in choose("attention", ["output-is-within"])] == [
+        "attention/accuracy/output-is-within-the-bound"
+    ]
+    masks, state = choose("attention", ["/masks/"]), choose("attention", ["/state/"])
+    assert {each.id for each in choose("attention", ["/state/", "/masks/"])} == {
+        e.id for e in (*masks, *state)
+    }
+    with pytest.raises(
+        HeadcheckError, match="no law of the role attention matches 'attention/masks/nothing'"
+    ):
+        choose("attention", ["/masks/", "attention/masks/nothing"])
+
+
+# Making a law
+
+
+def test_a_law_without_a_statement_is_refused() -> None:
+    """The docstring is the statement: without one, or without its full stop, there is no law."""
+    for text in (None, "", "No full stop"):
+
+        def unstated(attention: Any, x: Any) -> Comparison | None:
+            return None
+
+        unstated.__doc__ = text
+        with pytest.raises(ValueError, match="the law unstated has no statement"):
+            law(source="a source", guards="a kind of bug")(unstated)
+
+
+def test_the_statement_is_the_first_paragraph_on_one_line() -> None:
+    """What follows an empty line is not part of it."""
+
+    @law(source="a source", guards="a kind of bug")
+    def stated(attention: Any, x: Any) -> Comparison | None:
+        """It holds
+        for all.
+
+        And this is why.
+        """
+        return None
+
+    assert stated.statement == "It holds for all."
+    assert stated.check.__doc__ != stated.statement
+    assert inspect.signature(stated.check).return_annotation == Comparison | None
+
+
+def test_repairs_are_made_in_their_order() -> None:
+    """`given` is read from left to right."""
+
+    @law(source="a source", guards="a kind of bug", given=(lambda n: n + 1, lambda n: 10 * n))
+    def repaired(attention: Any, x: Any) -> None:
+        """It is repaired."""
+
+    assert repaired.repaired(1) == 20

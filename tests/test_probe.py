@@ -1,0 +1,163 @@
+"""Probing finds a subject's real conventions, and claims nothing that it cannot tell."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+import headcheck
+from headcheck.attention.probe import Probed
+from headcheck.command import main
+from headcheck.engine import Profile
+from headcheck.errors import SubjectError
+from tests import kernels
+
+KERNELS = Path(kernels.__file__)
+
+
+def found(probed: Probed) -> dict[str, Any]:
+    return {each.topic: each.value for each in probed.findings if each.told}
+
+
+def untold(probed: Probed) -> dict[str, str]:
+    return {each.topic: each.how for each in probed.findings if not each.told}
+
+
+def test_torchs_conventions_are_found() -> None:
+    """What torch documents is what the probes find."""
+    expected = {
+        "layout": "bhsd",
+        "value_dim": True,
+        "rectangular": True,
+        "default scale": "1 / sqrt(head_dim)",
+        "scale": True,
+        "true_means": "keep",
+        "masks": ("boolean", "additive"),
+        "causal": "top-left",
+        "empty_rows": "zeros",
+        "grouped_heads": "interleaved",
+        "gradients": True,
+        "dropout": True,
+        "deterministic": True,
+    }
+    conventions = found(headcheck.probe(scaled_dot_product_attention))
+    assert {topic: conventions.get(topic) for topic in expected} == expected
+
+
+def test_other_conventions_are_found_and_make_the_subject_conform() -> None:
+    """The declaration that a probe prints is one under which a subject of other conventions conforms."""
+    probed = headcheck.probe(kernels.other_conventions)
+    expected = {"layout": "bshd", "true_means": "block", "causal": "bottom-right", "empty_rows": "mean"}
+    conventions = found(probed)
+    assert {topic: conventions[topic] for topic in expected} == expected
+    names = {"headcheck": headcheck, "other_conventions": kernels.other_conventions}
+    exec(probed.pasted, names)
+    profile = Profile("tiny", seeded=6, drawn=2)
+    laws = ("masks/causal-equals", "masks/boolean-equals", "default-scale", "masks/padding")
+    verdict = headcheck.verify(names["subject"], profile=profile, laws=laws, dtype="float32")
+    assert verdict.conforms, verdict
+    assert headcheck.verify(kernels.other_conventions, profile=profile, laws=laws, dtype="float32").broken
+
+
+def with_scale(scale: float) -> Any:
+    return lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=scale)
+
+
+def square_causal(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    if is_causal and q.shape[2] != k.shape[2]:
+        raise ValueError("square only")
+    return scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+
+def ignores_its_mask(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    return scaled_dot_product_attention(q, k, v)
+
+
+def refuses_both(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("one at a time")
+    return scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal)
+
+
+def stops_nan(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor) -> Tensor:
+    seen = attn_mask.expand(*q.shape[:3], k.shape[2]).any(dim=2)[..., None]
+    return scaled_dot_product_attention(q, k.where(seen, 0), v.where(seen, 0), attn_mask)
+
+
+def only_float64(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    if q.dtype != torch.float64:
+        raise TypeError("float64, please")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def without_gradient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return scaled_dot_product_attention(q.detach(), k.detach(), v.detach())
+
+
+def optional_mask(function: Any) -> Any:
+    def attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        return scaled_dot_product_attention(q, k, v) if attn_mask is None else function(q, k, v, attn_mask)
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("function", "topic", "value"),
+    [
+        (with_scale(1.0), "default scale", "1"),
+        (kernels.tiled_heads, "grouped_heads", "tiled"),
+        (kernels.wrong_scale, "grouped_heads", False),
+        (kernels.wrong_scale, "masks", ()),
+        (refuses_both, "mask_with_causal", "refused"),
+        (kernels.right, "mask_with_causal", "and"),
+        (kernels.right, "dropout", False),
+        (optional_mask(stops_nan), "masked_nan", "stopped"),
+        (kernels.right, "masked_nan", "leaks"),
+        (only_float64, "dtypes", ("float64",)),
+        (without_gradient, "gradients", False),
+    ],
+)
+def test_a_convention_is_found(function: Any, topic: str, value: Any) -> None:
+    """One function for each convention that differs from torch's."""
+    assert found(headcheck.probe(function))[topic] == value
+
+
+@pytest.mark.parametrize(
+    ("function", "topic", "why"),
+    [
+        (
+            square_causal,
+            "causal",
+            "it works for as many queries as keys only (raised ValueError: square only)",
+        ),
+        (kernels.drops_the_mask, "mask_with_causal", "the mask is dropped, which is no convention"),
+        (ignores_its_mask, "true_means", 'neither "keep" nor "block" fits'),
+        (ignores_its_mask, "masks", "boolean and additive: taken, and of another effect"),
+        (with_scale(0.3), "default scale", 'neither "1 / sqrt(head_dim)" nor "1" nor "1 / head_dim" fits'),
+    ],
+)
+def test_what_cannot_be_told_is_not_guessed(function: Any, topic: str, why: str) -> None:
+    """Where no convention explains the answers, the declaration is silent and the report says why."""
+    probed = headcheck.probe(function)
+    assert untold(probed)[topic] == why
+    assert f"could not tell: {topic}: {why}" in str(probed)
+    assert f"{topic}=" not in probed.pasted
+
+
+def test_a_subject_that_never_works_cannot_be_probed() -> None:
+    """One line says why no plain call works."""
+    with pytest.raises(SubjectError, match="no plain call of the subject works: raised TypeError"):
+        headcheck.probe(kernels.takes_one)
+
+
+def test_the_command_prints_the_declaration(capsys: pytest.CaptureFixture[str]) -> None:
+    """`headcheck probe` ends with what can be pasted."""
+    assert main(["probe", f"{KERNELS}:tiled_heads"]) == 0
+    printed = capsys.readouterr().out
+    assert "subject = headcheck.Attention(\n    tiled_heads,\n" in printed
+    assert '    grouped_heads="tiled",\n' in printed

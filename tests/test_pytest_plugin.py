@@ -1,0 +1,90 @@
+"""The pytest front: each law is one item, and a run in which nothing was judged does not pass."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests import kernels
+
+pytest_plugins = ["pytester"]
+
+KERNELS = Path(kernels.__file__)
+QUICK = ("--headcheck-profile", "quick", "--headcheck-dtype", "float32")
+WRONG_SCALE = "properties/attention/accuracy.py::default-scale-is-one-over-root-head-dim"
+
+
+def pytest_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_pytest_run_that_asks_for_no_laws_pays_nothing(tmp_path: Path) -> None:
+    """The plugin is loaded in every run of the environment, and imports neither torch nor numpy."""
+    (tmp_path / "test_light.py").write_text(
+        "import sys\n"
+        "def test_light(pytestconfig):\n"
+        "    assert pytestconfig.pluginmanager.has_plugin('headcheck-session')\n"
+        "    heavy = {'torch', 'numpy', 'rich', 'headcheck.engine', 'headcheck.laws'}\n"
+        "    assert not heavy & set(sys.modules)\n"
+    )
+    done = pytest_run(tmp_path, "-q", "-p", "no:jaxtyping", "-p", "no:hypothesispytest", "test_light.py")
+    assert "1 passed" in done.stdout
+    assert "headcheck" not in done.stdout
+
+
+def test_laws_are_collected_by_their_names(pytester: pytest.Pytester) -> None:
+    """--collect-only shows each law under its module, whatever the installation; -k chooses by law id."""
+    chosen = ("--collect-only", "-q", "-k", "accuracy/default")
+    listed = pytester.runpytest_inprocess("--pyargs", "headcheck.properties", *chosen)
+    listed.stdout.re_match_lines([f"{WRONG_SCALE}$", r"1/\d+ tests collected .*"])
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_a_broken_law_fails_with_its_counterexample(tmp_path: Path, spread: tuple[str, ...]) -> None:
+    """Failure, skip and pass are told apart, in one process and in several, and in JUnit's XML."""
+    chosen = "default-scale or duplicated-keys or softcap-caps"
+    options = ("--subject", f"{KERNELS}:wrong_scale", *QUICK, "-k", chosen, "--junitxml", "out.xml", "-rs")
+    done = pytest_run(tmp_path, "--pyargs", "headcheck.properties", *options, *spread)
+    assert done.returncode == 1
+    for part in (
+        "BREAKS attention/accuracy/default-scale-is-one-over-root-head-dim",
+        "observed: output[",
+        f"replay: headcheck replay {KERNELS}:wrong_scale attention/accuracy/default-scale",
+        "not applicable: takes no softcap",
+        f"{KERNELS}:wrong_scale: 1 laws hold, 1 broken, 1 not applicable",
+        "1 failed, 1 passed, 1 skipped",
+    ):
+        assert part in done.stdout
+    assert "Traceback" not in done.stdout
+    properties = {
+        case.get("name"): {each.get("name"): each.get("value") for each in case.iter("property")}
+        for case in ET.parse(tmp_path / "out.xml").iter("testcase")
+    }
+    row = properties["duplicated-keys-change-nothing"]
+    assert row["law"] == "attention/symmetry/duplicated-keys-change-nothing"
+    assert row["outcome"] == "holds"
+    assert int(row["examples"] or 0) > 0
+    assert 0 <= float(row["worst_error_over_bound"] or -1) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--subject", "no_such_file.py:f", "-k", "symmetry"), "headcheck: there is no file no_such_file.py"),
+        (("-k", "softcap-caps", *QUICK), "torch-sdpa: 0 laws hold, 0 broken, 1 not applicable"),
+    ],
+    ids=["unknown", "not applicable"],
+)
+def test_a_run_that_judged_nothing_does_not_pass(
+    pytester: pytest.Pytester, options: tuple[str, ...], said: str
+) -> None:
+    """An unknown subject, or one to which no law applies, gives exit code 2 and a loud line."""
+    done = pytester.runpytest_inprocess("--pyargs", "headcheck.properties", *options)
+    assert done.ret == 2
+    done.stdout.fnmatch_lines([said, "NO LAW COULD BE JUDGED: this is no pass (exit code 2)"])
+    done.stdout.no_fnmatch_line("*Traceback*")
