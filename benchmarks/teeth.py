@@ -7,7 +7,7 @@ of shared machines: compare them within one run only.
 """
 
 import argparse
-import datetime
+import datetime as dt
 import statistics
 import sys
 import time
@@ -118,8 +118,10 @@ def report(outcomes: list[Outcome], profile: str, seeds: int) -> str:
     lines = [
         "# Teeth",
         "",
-        f"{datetime.date.today()}, torch {torch.__version__}, profile {profile}, {seeds} seed(s). "
-        f"Rerun: `python benchmarks/teeth.py --profile {profile} --seeds {seeds}`.",
+        (
+            f"{dt.datetime.now(tz=dt.UTC).date()}, torch {torch.__version__}, profile {profile}, {seeds} seed(s). "
+            f"Rerun: `python benchmarks/teeth.py --profile {profile} --seeds {seeds}`."
+        ),
         "",
         f"- Faults caught: {len(killed)} of {len(faults)}; by a law that a person would name: {len(named)}.",
         f"- Right variants failed: {sum(bool(each.broken) for each in variants)} of {len(variants)}.",

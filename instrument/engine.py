@@ -114,7 +114,9 @@ class Engine:
         began, inside = time.perf_counter(), self.subject.seconds
         lacking = [reason for feature in law.needs if (reason := self.subject.lacks(feature))]
         if lacking:
-            return LawResult(law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking)))
+            return LawResult(
+                law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
+            )
         tally = _Tally()
         for case in self._seeded(law):
             tally.add(self.example(law, case))
@@ -224,8 +226,7 @@ def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after:
             str(judged.case), replay, "call", message=judged.error, inputs=inputs, found_after=found_after
         )
     observed, expected, bound = (
-        float(part[comparison.index])
-        for part in (comparison.observed, comparison.expected, comparison.bound)
+        float(part[comparison.index]) for part in (comparison.observed, comparison.expected, comparison.bound)
     )
     place = f"{comparison.what}[{', '.join(map(str, comparison.index))}]"
     factor = comparison.ratio if comparison.ratio != float("inf") else None

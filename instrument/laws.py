@@ -72,7 +72,9 @@ def law(
     def make(check: Callable[[Any, Any], Finding]) -> Law:
         statement = inspect.cleandoc(check.__doc__ or "").split("\n\n", 1)[0].replace("\n", " ")
         if not statement.endswith("."):
-            raise ValueError(f"the law {check.__name__} has no statement: a docstring that ends with a full stop")
+            raise ValueError(
+                f"the law {check.__name__} has no statement: a docstring that ends with a full stop"
+            )
         place = check.__module__.split("properties.")[-1].replace(".", "/")
         identity = f"{place}/{check.__name__}".replace("_", "-")
         return Law(identity, statement, check, source, guards, formula, needs, given, share)
@@ -83,14 +85,13 @@ def law(
 @cache
 def all_laws() -> dict[str, Law]:
     """Every law of `headcheck.properties`, by id, in the order in which the modules name them."""
-    import headcheck.properties as properties
+    from headcheck import properties
 
     found: dict[str, Law] = {}
     for module in walk_packages(properties.__path__, "headcheck.properties."):
         for each in vars(import_module(module.name)).values():
-            if isinstance(each, Law):
-                if found.setdefault(each.id, each) is not each:
-                    raise ValueError(f"two laws are called {each.id}")
+            if isinstance(each, Law) and found.setdefault(each.id, each) is not each:
+                raise ValueError(f"two laws are called {each.id}")
     return found
 
 
@@ -111,5 +112,7 @@ def choose(role: str, patterns: Iterable[str] = ()) -> list[Law]:
     wanted = list(patterns)
     for pattern in wanted:
         if not any(pattern in each.id for each in of_role):
-            raise HeadcheckError(f"no law of the role {role} matches {pattern!r}; `headcheck laws` lists them")
+            raise HeadcheckError(
+                f"no law of the role {role} matches {pattern!r}; `headcheck laws` lists them"
+            )
     return [each for each in of_role if not wanted or any(pattern in each.id for pattern in wanted)]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.role import role
-from headcheck.attention.subject import FEATURES, AttentionSubject
+from headcheck.attention.edge import FEATURES
+from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison
 from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile

@@ -65,7 +65,8 @@ def causal(case: Case) -> Case:
 
 def live_rows(case: Case) -> Case:
     """No mask pattern that leaves a query without keys."""
-    return case.but(mask="random") if case.mask in DEAD_ROWS else case
+    case = case.but(mask="random") if case.mask in DEAD_ROWS else case
+    return case.but(mask_axes="bhqk") if case.mask_axes == "bhq1" else case
 
 
 def default_scale(case: Case) -> Case:

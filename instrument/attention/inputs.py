@@ -98,6 +98,11 @@ class Inputs:
     def resolved_scale(self) -> float:
         return self.default_scale if self.scale is None else self.scale
 
+    @property
+    def is_generic(self) -> bool:
+        """Whether the scores are continuous too: a scale of zero or a cap reached makes ties."""
+        return self.generic and self.softcap is None and self.scale != 0
+
     @cached_property
     def may_attend(self) -> Tensor:
         """Everything that masks, as booleans (batch, heads, q_len, kv_len)."""
@@ -296,7 +301,7 @@ def _offset(x: Tensor) -> Tensor:
 
 def _expanded(x: Tensor) -> Tensor:
     """Stride 0 over the batch or the heads, where all of them are equal; otherwise contiguous."""
-    for axis in (0, 1):
+    for axis in (0, 1, 2):
         first = x.narrow(axis, 0, min(1, x.shape[axis]))
         if x.shape[axis] > 1 and bool((x == first).all()):
             return first.clone(memory_format=torch.contiguous_format).expand(x.shape)

@@ -26,6 +26,8 @@ def simpler(case: Case, subject: AttentionSubject) -> Iterator[Case]:
 
 
 def _steps(case: Case, subject: AttentionSubject) -> Iterator[Case]:
+    if case.dtype != subject.dtypes[0]:
+        yield case.but(dtype=subject.dtypes[0])
     yield from _fewer_conditions(case)
     if case.seed:
         yield case.but(seed=0)
@@ -65,23 +67,27 @@ def _fewer_conditions(case: Case) -> Iterator[Case]:
 
 
 def _smaller_shapes(case: Case) -> Iterator[Case]:
+    yield from _fewer_heads(case)
+    for name in ("batch", "q_len", "kv_len", "head_dim", "value_dim"):
+        size = getattr(case, name)
+        yield from (case.but(**{name: smaller}) for smaller in _below(size))
+    for size in _below(min(case.kv_len, case.q_len)):
+        yield case.but(q_len=size, kv_len=size)
+    for size in _below(min(case.head_dim, case.value_dim)):
+        yield case.but(head_dim=size, value_dim=size)
+
+
+def _below(size: int) -> list[int]:
+    return [smaller for smaller in sorted({1, 2, size // 2, size - 1}) if 0 < smaller < size]
+
+
+def _fewer_heads(case: Case) -> Iterator[Case]:
     if case.kv_heads > 1:
         yield case.but(heads=case.heads // case.kv_heads, kv_heads=1)
     if case.heads > case.kv_heads:
         yield case.but(heads=case.kv_heads)
         if case.heads > 2 * case.kv_heads:
             yield case.but(heads=2 * case.kv_heads)
-    for name in ("batch", "q_len", "kv_len", "head_dim", "value_dim"):
-        size = getattr(case, name)
-        for smaller in sorted({1, 2, size // 2, size - 1}):
-            if 0 < smaller < size:
-                yield case.but(**{name: smaller})
-    for size in sorted({1, 2, case.kv_len // 2, case.kv_len - 1}):
-        if 0 < size < min(case.kv_len, case.q_len):
-            yield case.but(q_len=size, kv_len=size)
-    for size in (1, 2):
-        if size < min(case.head_dim, case.value_dim):
-            yield case.but(head_dim=size, value_dim=size)
 
 
 def _plainer_values(case: Case) -> Iterator[Case]:
@@ -147,12 +153,14 @@ def _without_one(case: Case) -> Iterator[Case]:
         for index in range(case.heads):
             less = {name: _drop(t, 1, index) for name, t in tensors.items()}
             yield _with_tensors(case.but(heads=case.heads - 1, kv_heads=case.heads - 1), less)
+    elif case.kv_heads == 1 < case.heads:
+        for index in range(case.heads):
+            less = {n: _drop(t, 1, index) if t.shape[1] > 1 else t for n, t in tensors.items()}
+            yield _with_tensors(case.but(heads=case.heads - 1), less)
     for field, axes in _AXES.items():
         size = getattr(case, field)
         for index in reversed(range(size if size > 1 else 0)):
-            less = {
-                name: _drop(t, axes[name], index) if name in axes else t for name, t in tensors.items()
-            }
+            less = {name: _drop(t, axes[name], index) if name in axes else t for name, t in tensors.items()}
             yield _with_tensors(case.but(**{field: size - 1}), less)
 
 

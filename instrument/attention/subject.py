@@ -1,71 +1,20 @@
-"""The subject's edge: the canonical call on one side, the implementation's own conventions on the other.
+"""The subject as laws see it: what it gives, what it should give, and how far the two may be apart."""
 
-Laws see `AttentionSubject`; no law knows which implementation stands behind it. Whatever the
-implementation throws or returns becomes a finding here.
-"""
-
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic
 from headcheck.attention.bounds import ForwardBounds, forward_bounds
+from headcheck.attention.edge import Edge
 from headcheck.attention.gradient_bounds import GradientBounds, gradient_bounds
-from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
+from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
-from headcheck.declarations import Attention, EmptyRows, accepted_arguments
-
-
-class Answer(NamedTuple):
-    """What one call gave, in canonical form and on the subject's device."""
-
-    output: Tensor
-    log_sum_exp: Tensor | None = None
-    weights: Tensor | None = None
-
-
-class Gradients(NamedTuple):
-    """Observed gradients; None where the output does not depend on that input for autograd."""
-
-    query: Tensor | None
-    key: Tensor | None
-    value: Tensor | None
-    bias: Tensor | None
-    sinks: Tensor | None
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One thing that a subject may or may not do: its field in the declaration and its argument."""
-
-    field: str
-    argument: str | None
-    absent: str
-
-
-FEATURES: Mapping[str, Feature] = {
-    "attn_mask": Feature("masks", "attn_mask", "takes no attn_mask"),
-    "boolean": Feature("masks", "attn_mask", "takes no boolean attn_mask"),
-    "additive": Feature("masks", "attn_mask", "takes no additive attn_mask"),
-    "is_causal": Feature("causal", "is_causal", "takes no is_causal"),
-    "scale": Feature("scale", "scale", "takes no scale"),
-    "dropout": Feature("dropout", "dropout_p", "takes no dropout_p"),
-    "grouped_heads": Feature("grouped_heads", "enable_gqa", "takes no enable_gqa"),
-    "window": Feature("window", "window", "takes no window"),
-    "softcap": Feature("softcap", "softcap", "takes no softcap"),
-    "sinks": Feature("sinks", "sinks", "takes no sinks"),
-    "alibi": Feature("alibi", "alibi_slopes", "takes no alibi_slopes"),
-    "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
-    "weights": Feature("weights", "return_weights", "takes no return_weights"),
-}
-"""Adding a feature is adding its row here and its argument to the canonical call below."""
-
+from headcheck.comparison import Comparison, within
+from headcheck.declarations import Attention, EmptyRows
 
 DEAD_ROWS = "dead rows"
 CAUSAL_SCALES = "a scale of zero or below with is_causal"
@@ -73,25 +22,8 @@ MASK_WITH_CAUSAL = "attn_mask with is_causal"
 """What a subject may avoid."""
 
 
-class SubjectRaised(LawBroken):
-    """The subject threw an exception."""
-
-    def __init__(self, problem: BaseException) -> None:
-        first_line = str(problem).strip().split("\n", 1)[0]
-        super().__init__(f"raised {type(problem).__name__}: {first_line}" if first_line else f"raised {problem!r}")
-        self.problem = problem
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """One call's arguments by canonical name. The tensors are fresh: the subject may do what it likes to them."""
-
-    tensors: dict[str, Tensor | None]
-    plain: dict[str, Any]
-
-
-class AttentionSubject:
-    """An attention function behind its declaration."""
+class AttentionSubject(Edge):
+    """An attention function behind its declaration, with the oracle and the bounds it is held to."""
 
     def __init__(
         self,
@@ -103,120 +35,14 @@ class AttentionSubject:
         refused: Mapping[str, str] | None = None,
         avoids: Iterable[str] = (),
     ) -> None:
-        self.declaration = declaration
+        super().__init__(declaration, device=device, refused=refused)
         self.dtypes = dtypes
         self.arithmetic = arithmetic
-        self.device = device
         self.effort = declaration.effort
-        self.seconds = 0.0
-        """Wall time spent inside the implementation so far."""
         self.empty_rows: EmptyRows = declaration.empty_rows or "zeros"
         self.avoids = frozenset(avoids)
         """What drawn cases leave out (DEAD_ROWS, ...), because one law of its own asks about it."""
-        self.refused = dict(refused or {})
-        """Features that the signature offers and the function, undeclared, refused on a plain case."""
-        self.arguments = accepted_arguments(declaration.function, declaration.arguments)
         self.forward_bounds = lru_cache(maxsize=32)(self._forward_bounds)
-
-    # What it can do
-
-    def declared(self, feature: str) -> bool:
-        """Whether the declaration says that the subject has the feature."""
-        value = getattr(self.declaration, FEATURES[feature].field)
-        if feature in ("boolean", "additive"):
-            return value is not None and feature in value
-        return value not in (None, False, ())
-
-    def lacks(self, feature: str) -> str | None:
-        """Why the subject does not have a feature, or None if it has."""
-        row = FEATURES[feature]
-        value = getattr(self.declaration, row.field)
-        if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
-            return f"{row.absent}, as declared"
-        if value is None and row.argument not in self.arguments:
-            return row.absent
-        return self.refused.get(feature)
-
-    def has(self, feature: str) -> bool:
-        return self.lacks(feature) is None
-
-    def takes_mask_of(self, axes: int) -> bool:
-        """Whether attn_mask may have so many axes."""
-        declared = self.declaration.mask_ranks
-        return axes in declared if declared is not None else f"mask of {axes} axes" not in self.refused
-
-    @property
-    def alignment(self) -> Any:
-        return self.declaration.causal or "top-left"
-
-    @property
-    def _differentiable(self) -> tuple[str, ...]:
-        mask = ("attn_mask",) if self.declaration.mask_gradient else ()
-        return ("query", "key", "value", "sinks", *mask)
-
-    # What it gives
-
-    def __call__(self, x: Inputs) -> Tensor:
-        """The output (batch, heads, q_len, value_dim), copied, on the subject's device."""
-        return self.answer(x).output
-
-    def answer(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Answer:
-        """One call without gradients."""
-        arguments = self.arguments_for(x, log_sum_exp=log_sum_exp, weights=weights)
-        with torch.no_grad():
-            return _copied(self.run(x, arguments))
-
-    def log_sum_exp(self, x: Inputs) -> Tensor:
-        """The returned log-sum-exp (batch, heads, q_len)."""
-        returned = self.answer(x, log_sum_exp=True).log_sum_exp
-        if returned is None:
-            raise LawBroken("return_lse=True returned no log-sum-exp")
-        return returned
-
-    def weights(self, x: Inputs) -> Tensor:
-        """The returned weights (batch, heads, q_len, kv_len)."""
-        returned = self.answer(x, weights=True).weights
-        if returned is None:
-            raise LawBroken("return_weights=True returned no weights")
-        return returned
-
-    def gradients(self, x: Inputs, cotangent: Tensor | None = None) -> Gradients:
-        """The gradient of sum(output x cotangent) with respect to everything that can want one.
-
-        cotangent (batch, heads, q_len, value_dim): the one that the case draws, unless given.
-        """
-        return self.output_and_gradients(x, x.cotangent if cotangent is None else cotangent)[1]
-
-    def output_and_gradients(self, x: Inputs, cotangent: Tensor) -> tuple[Tensor, Gradients]:
-        """Output and gradients of one and the same call, so that dropout is the same in both."""
-        if self.declaration.gradients is False:
-            raise NotApplicable("has no gradients, as declared")
-        arguments = self.arguments_for(x)
-        wanted = {
-            name: tensor
-            for name, tensor in arguments.tensors.items()
-            if tensor is not None and tensor.is_floating_point() and name in self._differentiable
-        }
-        for tensor in wanted.values():
-            tensor.requires_grad_()
-        output = self.run(x, arguments).output
-        if not output.requires_grad:
-            if self.declaration.gradients:
-                raise LawBroken("the output carries no gradient, and gradients are declared")
-            raise NotApplicable("the output carries no gradient")
-        began = time.perf_counter()
-        try:
-            found = torch.autograd.grad(
-                output, list(wanted.values()), cotangent.to(self.device), allow_unused=True
-            )
-        except Exception as problem:
-            raise SubjectRaised(problem) from problem
-        finally:
-            self.seconds += time.perf_counter() - began
-        canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
-        return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
-
-    # What it should give
 
     def expected(self, x: Inputs) -> Tensor:
         """The oracle's output, with dead rows by the subject's convention."""
@@ -256,11 +82,11 @@ class AttentionSubject:
         return not x.dead_rows.any() or (self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids)
 
     def _forward_bounds(self, x: Inputs) -> ForwardBounds:
-        return forward_bounds(x.problem, self.arithmetic_for(x), x.dtype, generic=x.generic)
+        return forward_bounds(x.problem, self.arithmetic_for(x), x.dtype, generic=x.is_generic)
 
     def gradient_bounds(self, x: Inputs, cotangent: Tensor | None = None) -> GradientBounds:
         """How far each element of each gradient may be from the oracle's."""
-        generic = x.generic and cotangent is None
+        generic = x.is_generic and cotangent is None
         seed = x.cotangent if cotangent is None else cotangent
         return gradient_bounds(x.problem, seed.double(), self.arithmetic_for(x), x.dtype, generic=generic)
 
@@ -287,148 +113,7 @@ class AttentionSubject:
         limit = 0.0 if self.declaration.deterministic else self.bound(one) + self.bound(other)
         return within(self(one), self(other), limit, what)
 
-    # The edge itself
-
-    def arguments_for(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Arguments:
-        order = ["bhsd".index(axis) for axis in self.declaration.layout]
-        tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
-        query = _to_tiled(x.query, x.kv_heads) if tiled else x.query
-        native = [tensor.permute(order).contiguous() for tensor in (query, x.key, x.value)]
-        laid_out = [tensor.to(self.device) if self.device != "cpu" else tensor for tensor in native]
-        laid_out = lay_out(laid_out, x.layout)
-        mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
-        tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
-        tensors["attn_mask"] = mask
-        tensors["sinks"] = None if x.sinks is None else x.sinks.clone().to(self.device)
-        tensors["alibi_slopes"] = None if x.alibi_slopes is None else x.alibi_slopes.clone().to(self.device)
-        plain: dict[str, Any] = {
-            "dropout_p": x.dropout_p or None,
-            "is_causal": x.is_causal or None,
-            "scale": x.scale,
-            "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,
-            "window": x.window,
-            "softcap": x.softcap,
-            "return_lse": log_sum_exp or None,
-            "return_weights": weights or None,
-        }
-        return Arguments(tensors, {name: value for name, value in plain.items() if value is not None})
-
-    def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
-        if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
-            mask = _to_tiled(mask.expand(x.may_attend.shape), x.kv_heads)
-        if self.declaration.true_means == "block" and mask.dtype == torch.bool:
-            mask = ~mask
-        moved = mask.to(self.device) if self.device != "cpu" else mask
-        return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape))
-
-    def run(self, x: Inputs, arguments: Arguments) -> Answer:
-        given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
-        tensors = [given.pop(name) for name in ("query", "key", "value")]
-        named: dict[str, Any] = {**given, **arguments.plain}
-        keywords = {self.arguments.get(name, name): value for name, value in named.items()}
-        began = time.perf_counter()
-        try:
-            returned = self.declaration.function(*tensors, **keywords)
-        except NotImplementedError as problem:
-            undeclared = self._undeclared(x, arguments)
-            if undeclared:
-                raise NotApplicable(f"refuses {undeclared}: {SubjectRaised(problem)}") from problem
-            raise SubjectRaised(problem) from problem
-        except (Exception, SystemExit) as problem:
-            raise SubjectRaised(problem) from problem
-        finally:
-            self.seconds += time.perf_counter() - began
-        extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
-        return self._canonical(x, returned, extras)
-
-    def _undeclared(self, x: Inputs, arguments: Arguments) -> str:
-        used = {name for name, tensor in arguments.tensors.items() if tensor is not None} | set(arguments.plain)
-        names = [f for f, row in FEATURES.items() if row.argument in used and not self.declared(f)]
-        if self.declaration.gradients is None and any(
-            tensor is not None and tensor.requires_grad for tensor in arguments.tensors.values()
-        ):
-            names.append("gradients")
-        if x.dtype not in _declared_dtypes(self.declaration):
-            names.append(str(x.dtype).removeprefix("torch."))
-        return ", ".join(names)
-
-    def _canonical(self, x: Inputs, returned: Any, extras: list[str]) -> Answer:
-        parts = returned if isinstance(returned, tuple) and extras else (returned,)
-        if len(parts) != 1 + len(extras):
-            raise LawBroken(f"returned {len(parts)} values where {1 + len(extras)} were asked for")
-        output = parts[0]
-        if type(output) not in (Tensor, torch.nn.Parameter):
-            raise LawBroken(f"returned {_kind(output)}, expected a torch.Tensor")
-        shape = (x.batch, x.heads, x.q_len, x.value_dim)
-        native = tuple(shape["bhsd".index(axis)] for axis in self.declaration.layout)
-        if tuple(output.shape) != native:
-            raise LawBroken(f"output has shape {tuple(output.shape)}, expected {native}")
-        if output.dtype != x.dtype:
-            raise LawBroken(f"output has dtype {output.dtype}, expected {x.dtype}")
-        if output.device.type != torch.device(self.device).type:
-            raise LawBroken(f"output is on {output.device}, expected {self.device}")
-        output = output.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
-        named = dict(zip(extras, parts[1:], strict=True))
-        answer = Answer(output, named.get("return_lse"), named.get("return_weights"))
-        for name, extra in named.items():
-            if not isinstance(extra, Tensor):
-                raise LawBroken(f"{name}=True returned {_kind(extra)}, expected a torch.Tensor")
-        for extra, form in ((answer.log_sum_exp, shape[:3]), (answer.weights, (*shape[:3], x.kv_len))):
-            if extra is not None and tuple(extra.shape) != form:
-                raise LawBroken(f"returned a tensor of shape {tuple(extra.shape)}, expected {form}")
-        if self.declaration.grouped_heads == "tiled" and x.group > 1:
-            return _each(answer, lambda part: _from_tiled(part, x.kv_heads))
-        return answer
-
-    def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
-        back = [self.declaration.layout.index(axis) for axis in "bhsd"]
-        tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
-        canonical = {}
-        for name, gradient in found.items():
-            if gradient is not None and name in ("query", "key", "value"):
-                gradient = gradient.permute(back)
-            heads_axis = gradient is not None and gradient.ndim == 4 and gradient.shape[1] == x.heads
-            if gradient is not None and tiled and heads_axis and name in ("query", "attn_mask"):
-                gradient = _from_tiled(gradient, x.kv_heads)
-            canonical[name] = gradient
-        names = ("query", "key", "value", "attn_mask", "sinks")
-        return Gradients(*(canonical.get(name) for name in names))
-
-
-def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
-    """The same change made to the output and to whatever came with it."""
-    extras = [None if part is None else change(part) for part in answer[1:]]
-    return Answer(change(answer.output), *extras)
-
-
-def _copied(answer: Answer) -> Answer:
-    """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
-    return _each(answer, lambda part: part.detach().clone())
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a {type(value).__name__}, a subclass that can postpone the work"
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
-    return {getattr(torch, name) for name in declaration.dtypes or ("float32",)}
-
-
-def _to_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    """Head order h * group + j (interleaved) to j * kv_heads + h (tiled)."""
-    by_group = x.reshape(x.shape[0], kv_heads, -1, *x.shape[2:])
-    return by_group.transpose(1, 2).flatten(1, 2)
-
-
-def _from_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    by_key_head = x.reshape(x.shape[0], -1, kv_heads, *x.shape[2:])
-    return by_key_head.transpose(1, 2).flatten(1, 2)
-
 
 def _mean_problem(problem: Problem) -> Problem:
     """The problem in which every key counts the same."""
-    return replace(
-        problem, query=torch.zeros_like(problem.query), may_attend=None, bias=None, sinks=None
-    )
+    return replace(problem, query=torch.zeros_like(problem.query), may_attend=None, bias=None, sinks=None)

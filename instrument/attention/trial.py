@@ -2,8 +2,6 @@
 
 from random import Random
 
-import torch
-
 from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw
@@ -61,9 +59,10 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
             notes.append(f"{dtype}: not supported ({problem})")
     if supported:
         return tuple(supported), notes
-    if declared or len(wanted) < len(DTYPES):
+    works_elsewhere = "float32" not in wanted and _attempt(trial, _PLAIN) is None
+    if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    return ("float32",), notes
+    return ("float32",) if "float32" in wanted else wanted, notes
 
 
 _PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
@@ -103,7 +102,9 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
             except LawBroken:
                 pass  # A law will say what is wrong.
     for axes in ("qk", "hqk"):
-        if trial.declaration.mask_ranks is None and _attempt(trial, plain.but(mask="all-true", mask_axes=axes)):
+        if trial.declaration.mask_ranks is None and _attempt(
+            trial, plain.but(mask="all-true", mask_axes=axes)
+        ):
             refused[f"mask of {len(axes)} axes"] = f"takes no attn_mask of {len(axes)} axes"
     if {"boolean", "additive"} <= set(refused):
         refused["attn_mask"] = refused["boolean"]
@@ -168,7 +169,9 @@ def infer_arithmetic(trial: AttentionSubject, dtype: str, seed: int, tries: int 
     candidates = [name for name in MODELS if name in INFERRED]
     worst = 0.0
     for number in range(tries):
-        case = draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), trial).but(dtype=dtype, layout="contiguous")
+        case = draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), trial).but(
+            dtype=dtype, layout="contiguous"
+        )
         for skipped, name in enumerate(candidates):
             ratio = _ratio(trial, case, dtype, named(name))
             if ratio <= 1:

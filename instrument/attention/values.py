@@ -65,7 +65,9 @@ class Draw:
     def one_value_for_each_key(self) -> Tensor:
         """Value j is the unit vector of dim j (modulo value_dim): the output shows the weights."""
         lit = torch.arange(self.case.kv_len) % self.case.value_dim
-        return torch.nn.functional.one_hot(lit, self.case.value_dim).double().expand(self.value_shape()).clone()
+        return (
+            torch.nn.functional.one_hot(lit, self.case.value_dim).double().expand(self.value_shape()).clone()
+        )
 
 
 Regime = Callable[[Draw], Triple]

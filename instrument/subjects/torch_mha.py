@@ -6,7 +6,9 @@ from headcheck.declarations import Attention
 from headcheck.subjects import builtin
 
 
-@builtin("torch-mha", "torch.nn.MultiheadAttention with identity projections, need_weights on: the slow path.")
+@builtin(
+    "torch-mha", "torch.nn.MultiheadAttention with identity projections, need_weights on: the slow path."
+)
 def torch_mha() -> Attention:
     """baddbmm, softmax, bmm in the dtype of the inputs; a row without keys is NaN in all heads."""
     return _declared(_multi_head(weights=True)).but(

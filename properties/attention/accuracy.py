@@ -7,9 +7,9 @@ from headcheck.attention.given import (
     at_most,
     causal,
     default_scale,
+    one_of,
     unmasked,
     without,
-    one_of,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
@@ -73,7 +73,12 @@ def cancelling_values_hide_nothing(attention: AttentionSubject, x: Inputs) -> Co
     source="stagnation of narrow accumulators: Higham 2002, section 4.2",
     formula="a heavy block, then many light keys, or the other way round",
     guards="Sums kept in float16 or bfloat16 stop growing (ik_llama.cpp 1196).",
-    given=(one_of("values", "stagnating"), unmasked, at_least(kv_len=1025), at_most(q_len=2, head_dim=4, value_dim=4)),
+    given=(
+        one_of("values", "stagnating"),
+        unmasked,
+        at_least(kv_len=1025),
+        at_most(q_len=2, head_dim=4, value_dim=4),
+    ),
     share=0.4,
 )
 def light_keys_add_up(attention: AttentionSubject, x: Inputs) -> Comparison:
@@ -90,7 +95,6 @@ def light_keys_add_up(attention: AttentionSubject, x: Inputs) -> Comparison:
 def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores far above or far below zero give finite, exact outputs."""
     return _exact(attention, x)
-
 
 
 @law(

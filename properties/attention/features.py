@@ -10,13 +10,12 @@ from headcheck.attention.given import (
     no_mask,
     one_of,
     unmasked,
-    without,
     without_causal,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
-from headcheck.comparison import Comparison, NotApplicable, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.laws import law
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
@@ -27,8 +26,6 @@ SINKS = "Xiao et al. 2023 (StreamingLLM), section 3"
 PRESS = "Press et al. 2022 (ALiBi), section 3"
 
 _WINDOWED = one_of("window", (2, 1), (1, 0), (0, 0), (None, 1), (3, None), (8, 8))
-
-
 
 
 @law(
@@ -155,7 +152,9 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on dead rows."""
     observed = attention.log_sum_exp(x)
-    return within(observed, x.problem.attended.log_sum_exp, attention.forward_bounds(x).log_sum_exp, "log-sum-exp")
+    return within(
+        observed, x.problem.attended.log_sum_exp, attention.forward_bounds(x).log_sum_exp, "log-sum-exp"
+    )
 
 
 @law(
@@ -171,6 +170,43 @@ def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs
     if attention.empty_rows != "zeros" or DEAD_ROWS in attention.avoids:
         limit = torch.where(attention.special_rows(x)[..., None], torch.inf, limit)
     return within(observed, exact, limit, "weights")
+
+
+@law(
+    source="a capability declared absent is refused, never answered wrongly",
+    formula="declared without F: f(x, F) raises",
+    guards="An option that is accepted and ignored: the caller believes that a cap or a window is in force.",
+    share=0.3,
+)
+def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A feature that the subject declares not to have raises when it is asked for."""
+    plain = x.but(attn_mask=None, is_causal=False, window=None, softcap=None, sinks=None, alibi_slopes=None)
+    slopes = alibi_slopes(x.heads).float()
+    asked = {
+        "scale": plain.but(scale=0.5),
+        "is_causal": plain.but(is_causal=True),
+        "attn_mask": plain.but(attn_mask=torch.ones((x.q_len, x.kv_len), dtype=torch.bool)),
+        "dropout": plain.but(dropout_p=0.5),
+        "window": plain.but(window=(1, 1)),
+        "softcap": plain.but(softcap=1.0),
+        "sinks": plain.but(sinks=torch.zeros(x.heads, dtype=x.dtype)),
+        "alibi": plain.but(alibi_slopes=slopes),
+    }
+    denied = [feature for feature in asked if attention.denies(feature)]
+    if not denied:
+        raise NotApplicable("declares no feature absent")
+    answered = [feature for feature in denied if not _is_refused(attention, asked[feature])]
+    if answered:
+        raise LawBroken(f"{', '.join(answered)}: declared absent, and answered")
+    return same(torch.zeros(()), torch.zeros(()))
+
+
+def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:
+    try:
+        attention(x)
+    except (LawBroken, NotApplicable):
+        return True
+    return False
 
 
 @law(

@@ -66,7 +66,9 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     loud = _loudest_key(x)
     return [
         attention.identical(
-            poisoned(x, slots, sign * loud, _loudest_value(x)), x, "output, when masked keys and values are huge"
+            poisoned(x, slots, sign * loud, _loudest_value(x)),
+            x,
+            "output, when masked keys and values are huge",
         )
         for sign in (1.0, -1.0)
     ]
@@ -98,7 +100,11 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
     formula="O[b, h] depends on mask[b, h] alone",
     guards="A mask repeated in the wrong order (attention-is-all-you-need-keras 28), the first head's for all.",
     needs=("attn_mask",),
-    given=(masked, one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"), at_least(batch=2, heads=2, kv_len=2)),
+    given=(
+        masked,
+        one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"),
+        at_least(batch=2, heads=2, kv_len=2),
+    ),
 )
 def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A sequence and a head follow their own mask, whatever the masks of the others are."""
@@ -134,7 +140,9 @@ def _has_axis(mask: Tensor, axis: int) -> bool:
 def masked_nan_does_not_leak(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """NaN in a masked key or value does not reach the output."""
     if attention.declaration.masked_nan == "leaks":
-        raise NotApplicable("masked_nan='leaks': 0 x NaN may reach the output (declare 'stopped' to be held to it)")
+        raise NotApplicable(
+            "masked_nan='leaks': 0 x NaN may reach the output (declare 'stopped' to be held to it)"
+        )
     slots = x.hidden_keys
     return attention.identical(poisoned(x, slots, math.nan, math.nan), x) if slots.any() else None
 

@@ -112,10 +112,7 @@ def stale_memory_does_not_matter(attention: AttentionSubject, x: Inputs) -> Comp
 
 def _leave_behind(x: Inputs, junk: float) -> None:
     """Fill and free blocks of the sizes that an output, its scores and its accumulators would take."""
-    sizes = {
-        x.batch * x.heads * x.q_len * width
-        for width in (1, x.value_dim, x.kv_len, x.head_dim)
-    }
+    sizes = {x.batch * x.heads * x.q_len * width for width in (1, x.value_dim, x.kv_len, x.head_dim)}
     for dtype in {x.dtype, torch.float32}:
         blocks = [torch.full((size,), junk, dtype=dtype) for size in sizes for _ in range(3)]
         del blocks

@@ -62,9 +62,7 @@ def permuting_heads_permutes_heads(attention: AttentionSubject, x: Inputs) -> Co
     kv_order = x.permutation(x.kv_heads)
     order = _grouped(kv_order, x.group)
     mask = _mask_picked(x, -3, order)
-    moved = x.but(
-        query=x.query[:, order], key=x.key[:, kv_order], value=x.value[:, kv_order], attn_mask=mask
-    )
+    moved = x.but(query=x.query[:, order], key=x.key[:, kv_order], value=x.value[:, kv_order], attn_mask=mask)
     return attention.agree(moved, x, back=lambda output: output[:, order.argsort()])
 
 

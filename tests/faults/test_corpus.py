@@ -34,7 +34,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def run(function: Function, call: Call, cotangent: Tensor | None = None) -> list[Tensor]:
-    """The outputs and, where a cotangent is given, the gradients of the inputs; always under the same seed."""
+    """The outputs and, where a cotangent is given, the gradients of the inputs; under one seed."""
     options = {name: getattr(call, name) for name in inspect.signature(function).parameters}
     tensors = [
         x for x in (call.query, call.key, call.value, call.bias, options.get("sinks")) if x is not None

@@ -55,6 +55,17 @@ def draw_mask(kind: str, batch: int, heads: int, q_len: int, kv_len: int, dtype:
     if content == "bias":
         return torch.randn(shape).to(dtype)
     kept = torch.rand(shape) > 0.4
+    if content == "bias with infinities":
+        return torch.randn(shape).masked_fill(~kept, NEVER).to(dtype)
+    kept = kept_as(content.removeprefix("additive").strip(), kept)
+    return (
+        torch.zeros(shape, dtype=dtype).masked_fill(~kept, NEVER) if content.startswith("additive") else kept
+    )
+
+
+def kept_as(content: str, kept: Tensor) -> Tensor:
+    """A random boolean mask, brought to what its name says."""
+    q_len, kv_len = kept.shape[-2:]
     match content:
         case "dead":
             kept[..., -1, :] = False
@@ -72,12 +83,6 @@ def draw_mask(kind: str, batch: int, heads: int, q_len: int, kv_len: int, dtype:
             kept[..., [0, 0, -1, -1], [0, -1, 0, -1]] = True
         case "first head dead":
             kept[:, 0, 0] = False
-        case "additive" | "additive dead":
-            if content.endswith("dead"):
-                kept[..., 0, :] = False
-            return torch.zeros(shape, dtype=dtype).masked_fill(~kept, NEVER)
-        case "bias with infinities":
-            return torch.randn(shape).masked_fill(~kept, NEVER).to(dtype)
     return kept
 
 
