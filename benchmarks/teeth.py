@@ -21,13 +21,13 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from headcheck.declarations import Attention
 from headcheck.engine import PROFILES, Engine
 from headcheck.isolation import Workers
 from headcheck.laws import choose
 from headcheck.plan import Plan
 from headcheck.roles import role
 from tests.faults import FAULTS, VARIANTS, Entry
+from tests.faults.judging import declared
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,6 @@ class Outcome:
     """Seconds of judging until the first law broke."""
     first_examples: int
     """Examples until the first law broke."""
-
-
-def declared(entry: Entry) -> Attention:
-    """The entry as a subject; its arithmetic is inferred unless the corpus says that it must be declared."""
-    arithmetic = getattr(entry, "arithmetic", None)
-    return Attention(
-        entry.call,
-        name=entry.id,
-        dtypes=entry.dtypes,
-        arithmetic={"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
-    )
 
 
 def judged(entry_id: str, profile: str, seed: int) -> Outcome:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.attention.role import role
 from headcheck.attention.edge import FEATURES
+from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison
 from headcheck.declarations import Attention

@@ -144,7 +144,7 @@ NAMED = {
     "scale_by_dim": "accuracy/default-scale-is-one-over-root-head-dim",
     "causal_off_by_one": "masks/the-future-does-not-matter",
     "leaky_mask": "masks/dead-rows-follow-the-convention",
-    "late_rescale": "accuracy/a-rising-maximum-rescales-all",
+    "late_rescale": "accuracy/a-moving-maximum-rescales-all",
 }
 """Wrong example -> the law that a person would name."""
 

@@ -8,8 +8,8 @@ import torch
 
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.edge import SubjectRaised
+from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Attention

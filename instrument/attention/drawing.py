@@ -21,7 +21,7 @@ from headcheck.attention.values import REGIMES
 Option = TypeVar("Option")
 
 SHORT = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9)
-BLOCKS = (15, 16, 17, 31, 32, 33)
+BLOCKS = (15, 16, 17, 24, 31, 32, 33)
 LONG = (63, 64, 65, 96, 127, 128, 129, 130, 191, 257)
 DIMS = (1, 2, 3, 4, 4, 5, 8, 8, 16)
 WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
@@ -147,13 +147,9 @@ def _supported(case: Case, subject: AttentionSubject) -> Case:
 
 
 def _features_off(case: Case, subject: AttentionSubject) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    for field, off in (("scale", None), ("window", None), ("softcap", None)):
-        if not subject.has(field):
-            changes[field] = off
-    for field in ("is_causal", "sinks", "alibi"):
-        if not subject.has(field):
-            changes[field] = False
+    off: dict[str, Any] = {"scale": None, "window": None, "softcap": None}
+    off |= {"is_causal": False, "sinks": False, "alibi": False}
+    changes = {field: value for field, value in off.items() if not subject.has(field)}
     if not subject.has("grouped_heads"):
         changes["kv_heads"] = case.heads
     if not subject.has("attn_mask"):

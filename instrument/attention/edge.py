@@ -5,7 +5,7 @@ finding here.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -162,14 +162,19 @@ class Edge:
             raise LawBroken("return_weights=True returned no weights")
         return returned
 
-    def gradients(self, x: Inputs, cotangent: Tensor | None = None) -> Gradients:
+    def gradients(
+        self, x: Inputs, cotangent: Tensor | None = None, wanted: Collection[str] | None = None
+    ) -> Gradients:
         """The gradient of sum(output x cotangent) with respect to everything that can want one.
 
         cotangent (batch, heads, q_len, value_dim): the one that the case draws, unless given.
+        wanted: the inputs that want one, the others frozen; all that can, unless given.
         """
-        return self.output_and_gradients(x, x.cotangent if cotangent is None else cotangent)[1]
+        return self.output_and_gradients(x, x.cotangent if cotangent is None else cotangent, wanted)[1]
 
-    def output_and_gradients(self, x: Inputs, cotangent: Tensor) -> tuple[Tensor, Gradients]:
+    def output_and_gradients(
+        self, x: Inputs, cotangent: Tensor, names: Collection[str] | None = None
+    ) -> tuple[Tensor, Gradients]:
         """Output and gradients of one and the same call, so that dropout is the same in both."""
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
@@ -177,7 +182,7 @@ class Edge:
         wanted = {
             name: tensor
             for name, tensor in arguments.tensors.items()
-            if tensor is not None and tensor.is_floating_point() and name in self._differentiable
+            if tensor is not None and tensor.is_floating_point() and name in (names or self._differentiable)
         }
         for tensor in wanted.values():
             tensor.requires_grad_()

@@ -229,8 +229,22 @@ def stagnating(draw: Draw) -> Triple:
 @regime()
 def rising(draw: Draw) -> Triple:
     """Scores that rise from key to key: the running maximum of an online softmax moves at every step."""
-    scores = torch.linspace(-8, 8, max(draw.case.kv_len, 2), dtype=torch.float64)[: draw.case.kv_len]
-    query, key = draw.scores_of(scores + 0.1 * draw.normal((draw.case.kv_len,)))
+    return _sloping(draw, 1.0)
+
+
+@regime()
+def falling(draw: Draw) -> Triple:
+    """Scores that fall from key to key: the first block of an online softmax holds the maximum."""
+    return _sloping(draw, -1.0)
+
+
+def _sloping(draw: Draw, sign: float) -> Triple:
+    """Scores in even steps, from gentle ones to such that exp of a step between two blocks overflows."""
+    height = draw.pick(8.0, 200.0, 2000.0)
+    if draw.case.dtype == "float16":
+        height = min(height, 60.0)
+    steps = torch.linspace(-sign, sign, max(draw.case.kv_len, 2), dtype=torch.float64)[: draw.case.kv_len]
+    query, key = draw.scores_of(height * steps + 0.1 * draw.normal((draw.case.kv_len,)))
     return query * (1 + 0.1 * draw.normal(draw.query_shape())), key, draw.normal(draw.value_shape())
 
 

@@ -7,6 +7,7 @@ from headcheck.attention.given import (
     at_most,
     causal,
     default_scale,
+    long_rows,
     one_of,
     unmasked,
     without,
@@ -99,12 +100,12 @@ def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Compariso
 
 @law(
     source="Milakov & Gimelshein 2018, algorithm 3: online normaliser calculation",
-    formula="scores rising by steps: the maximum moves at each block",
+    formula="scores rising or falling by steps: the maximum moves at each block, or stays in the first",
     guards="A rescale left out or applied once only, a stale maximum (flash-attention 2717).",
-    given=(one_of("values", "rising"), unmasked, at_least(kv_len=33)),
+    given=(one_of("values", "rising", "falling"), unmasked, at_least(kv_len=33), long_rows),
 )
-def a_rising_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """Scores that rise from key to key lose nothing of the earlier ones."""
+def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores that rise or fall from key to key lose nothing of the others."""
     return _exact(attention, x)
 
 

@@ -21,6 +21,10 @@ DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
 )
 def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradients of query, key, value and sinks are the oracle's, within the rounding of the declared arithmetic."""
+    return _exact(attention, x)
+
+
+def _exact(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     if not attention.claims_gradients(x):
         return
     found = attention.gradients(x)
@@ -43,15 +47,18 @@ def _nothing(name: str, exact: torch.Tensor) -> torch.Tensor:
     source=DAO,
     formula="the same cotangent, laid out otherwise, gives the same gradients",
     guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671, flash-attention 88c4e5db).",
-    given=(at_least(q_len=2, value_dim=2),),
+    given=(at_least(q_len=2, value_dim=2), one_of("cotangent_layout", *LAYOUTS)),
 )
 def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
     if not attention.claims_gradients(x):
         return
     cotangent = x.cotangent
-    if x.case.cotangent_layout == "expanded":
-        cotangent = cotangent[..., :1, :1].expand(cotangent.shape)
+    if (
+        x.case.cotangent_layout == "expanded"
+    ):  # As from mean(), which has one number for all, or for each head.
+        one = cotangent[0, 0, 0, 0] if x.case.seed % 2 else cotangent[..., :1, :1]
+        cotangent = one.expand(cotangent.shape)
     strided = attention.gradients(x, _laid_out(cotangent, x.case.cotangent_layout))
     plain = attention.gradients(x, cotangent.contiguous())
     bounds = attention.gradient_bounds(x, cotangent)
@@ -67,6 +74,35 @@ def _laid_out(cotangent: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "expanded":
         return cotangent
     return LAYOUTS["transposed" if layout == "contiguous" else layout](cotangent)
+
+
+@law(
+    source=DAO,
+    formula="dK and dV are the same whether or not dQ is asked for",
+    guards="A backward that is skipped, or returns zeros, for the one input that it was not asked for.",
+    share=0.5,
+)
+def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """With the other inputs frozen, the gradient of query, key or value is what it is with all of them."""
+    if not attention.claims_gradients(x):
+        return None
+    name = ("query", "key", "value")[x.case.seed % 3]
+    observed = getattr(attention.gradients(x, wanted=(name,)), name)
+    exact = getattr(x.problem.gradients(x.cotangent.double()), name)
+    if observed is None:
+        observed = _nothing(name, exact)
+    return within(observed, exact, getattr(attention.gradient_bounds(x), name), f"gradient of {name} alone")
+
+
+@law(
+    source="Milakov & Gimelshein 2018; Dao et al. 2022: P is computed again from the log-sum-exp",
+    formula="scores of +-100 to +-1000: the gradients are finite and exact",
+    guards="exp(score - lse) of a padding column that overflows (pytorch 196678), half precision overflow.",
+    given=(one_of("values", "very-negative", "very-positive"), one_of("kv_len", 8, 24, 1, 3, 40)),
+)
+def large_logits_do_no_harm_on_the_way_back(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Scores far above or far below zero give finite, exact gradients."""
+    return _exact(attention, x)
 
 
 @law(
@@ -104,7 +140,9 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
     x = x.but(mask_layout="contiguous")
     observed = attention.gradients(x).bias
     if observed is None:
-        raise NotApplicable("the output carries no gradient for attn_mask")
+        raise LawBroken(
+            "the output carries no gradient for attn_mask (declare mask_gradient=False if none is meant)"
+        )
     exact = x.problem.gradients(x.cotangent.double()).bias
     limit = attention.gradient_bounds(x).bias
     # Each term is off by its own bound; a sum of n of them rounds up to n times more.

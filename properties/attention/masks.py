@@ -217,19 +217,22 @@ def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comp
 
 @law(
     source="padding is no part of the sequence",
-    formula="O(K, V, padding mask) = O(K[:n], V[:n])",
-    guards="Padding keys in the denominator, a tail of the wrong length (flashinfer 3717, flash-attention 25).",
+    formula="O(K, V, padding mask) = O(K[:n], V[:n]), or K[n:], V[n:] for padding on the left",
+    guards="Padding keys in the denominator, a tail of the wrong length (flashinfer 3717, flash-attention 25), "
+    "NaN from a first block that is all padding (pytorch 127055).",
     needs=("attn_mask",),
     given=(no_mask, not_causal, at_least(kv_len=2)),
 )
 def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Comparison | None:
-    """Masking the last keys gives what leaving them out gives."""
+    """Masking the first or the last keys gives what leaving them out gives."""
     if not attention.declaration.rectangular:
         return None
-    real = 1 + x.case.seed % (x.kv_len - 1)
-    keep = (torch.arange(x.kv_len) < real).expand(x.q_len, x.kv_len)
+    cut = 1 + x.case.seed % (x.kv_len - 1)
+    real = slice(cut, None) if x.case.seed // 13 % 2 else slice(0, cut)
+    keep = torch.zeros((x.q_len, x.kv_len), dtype=torch.bool)
+    keep[:, real] = True
     padded = x.but(attn_mask=_form(attention, keep, x.dtype))
-    return attention.agree(padded, x.but(key=x.key[:, :, :real], value=x.value[:, :, :real]))
+    return attention.agree(padded, x.but(key=x.key[:, :, real], value=x.value[:, :, real]))
 
 
 @law(

@@ -180,7 +180,7 @@ def dead_rows_have_weights(on: Tiled, scores: Tensor, lse: Tensor) -> Tensor:
 
 @fault(
     "The columns that pad the last tile score zero; a log-sum-exp below -88 makes their weights infinite.",
-    breaks=(WITHIN_THE_BOUND, "accuracy/large-logits-do-no-harm"),
+    breaks="gradients/large-logits-do-no-harm-on-the-way-back",
     real="https://github.com/pytorch/pytorch/issues/196678",
     naive="GR",
     when=("backward", "kv_len % 16 = 8", "mask", "scores below -88"),
@@ -210,7 +210,7 @@ def tail_dropped(call: Call) -> Tensor:
 
 @fault(
     "Keys that no query sees are not written: their gradients hold what was in the memory before.",
-    breaks=("state/stale-memory-does-not-matter", "gradients/no-gradient-through-masked-slots"),
+    breaks=("state/stale-memory-does-not-reach-the-gradients", "gradients/no-gradient-through-masked-slots"),
     real="flash-attention bdcae547",
     naive="NO",
     when=("backward", "a key that no query sees"),
@@ -219,9 +219,9 @@ def unseen_keys_not_written(call: Call) -> Tensor:
     kept = clean.compose(call, clean.mask(call), clean.causal(call))
 
     def gradients(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Handed:
-        if kept is None or kept.ndim != 2:
+        if kept is None:
             return query, key, value, bias
-        seen = kept.any(dim=0)[:, None]
+        seen = kept.reshape(-1, kept.shape[-1]).any(dim=0)[:, None]
         return query, torch.where(seen, key, torch.empty_like(key)), value, bias
 
     return blocked.attention(call, gradients=gradients)
@@ -429,7 +429,7 @@ def one_too_few(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) 
 
 @fault(
     "With a query that needs no gradient, the key gets none either.",
-    breaks="gradients/gradients-are-within-the-bound",
+    breaks="gradients/each-gradient-can-be-asked-for-alone",
     naive="GR",
     when=("backward", "a query without gradient"),
 )

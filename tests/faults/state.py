@@ -134,7 +134,7 @@ def dense_kernel_for_expanded_keys(call: Call, memory: Memory) -> Tensor:
     "The workspace has the type of the first call: float64 after float32 is computed in float32.",
     breaks=(SECOND_CALL, "accuracy/output-is-within-the-bound"),
     naive="NO",
-    dtypes=("float64",),
+    dtypes=("float32", "float64"),
     when=("float32 first", "then float64"),
 )
 def workspace_of_the_first_type(call: Call, memory: Memory) -> Tensor:
