@@ -352,7 +352,6 @@ def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() ->
     assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
 
 
-# FAILS on purpose, finding: no law asks for it ('A feature declared unsupported must raise', design.md).
 def test_a_feature_declared_unsupported_must_raise() -> None:
     """softcap=False, and the function silently takes one and ignores it: some law is broken."""
 

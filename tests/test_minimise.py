@@ -194,8 +194,6 @@ def test_a_fault_of_grouped_heads_keeps_two_heads_on_one(seed: int) -> None:
     assert case.elements == 4
 
 
-# FAILS on purpose, finding: a written-out case never loses a head where heads are grouped. Only the cases
-# of Hypothesis begin written out, so it shows for faults that those alone find.
 def test_a_case_that_was_drawn_written_out_loses_its_grouped_heads() -> None:
     """A written-out case of grouped heads ends as small as any other if the fault always shows."""
     numbers = {"query": ((1.0,), (2.0,)), "key": (1.0,), "value": (1.0,)}

@@ -21,7 +21,7 @@ from headcheck.attention.values import REGIMES
 Option = TypeVar("Option")
 
 SHORT = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9)
-BLOCKS = (15, 16, 17, 24, 31, 32, 33)
+BLOCKS = (15, 16, 17, 17, 24, 31, 32, 33, 33)
 LONG = (63, 64, 65, 96, 127, 128, 129, 130, 191, 257)
 DIMS = (1, 2, 3, 4, 4, 5, 8, 8, 16)
 WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
@@ -60,10 +60,10 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
 
 def _lengths(random: Random) -> tuple[int, int]:
     kind = random.random()
-    if kind < 0.60:
+    if kind < 0.52:
         return random.choice(SHORT), random.choice(SHORT)
     if kind < 0.80:
-        return random.choice((*SHORT, *BLOCKS)), random.choice(BLOCKS)
+        return random.choice((*SHORT, *BLOCKS, *BLOCKS)), random.choice((2, 8, *BLOCKS))
     if kind < 0.87:
         return random.choice(LONG), random.choice((*SHORT, *LONG))
     return random.choice((1, 2, 3, 5)), random.choice((*LONG, 1025))

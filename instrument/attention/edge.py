@@ -179,13 +179,7 @@ class Edge:
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
         arguments = self.arguments_for(x)
-        wanted = {
-            name: tensor
-            for name, tensor in arguments.tensors.items()
-            if tensor is not None and tensor.is_floating_point() and name in (names or self._differentiable)
-        }
-        for tensor in wanted.values():
-            tensor.requires_grad_()
+        wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output
         if not output.requires_grad:
             if self.declaration.gradients:
@@ -202,6 +196,17 @@ class Edge:
             self.seconds += time.perf_counter() - began
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
+
+    def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """The tensors of a call that can want a gradient, or those named; from now on they do."""
+        wanted = {
+            name: tensor
+            for name, tensor in arguments.tensors.items()
+            if tensor is not None and tensor.is_floating_point() and name in (names or self._differentiable)
+        }
+        for tensor in wanted.values():
+            tensor.requires_grad_()
+        return wanted
 
     # The edge itself
 

@@ -111,7 +111,20 @@ def long_rows(case: Case) -> Case:
     """One case in three with more than 1024 keys, and the other axes so small that it is affordable."""
     if case.seed // 11 % 3 or case.written_out:
         return case
-    return at_most(batch=1, q_len=2, head_dim=4, value_dim=4)(at_least(kv_len=1025)(equal_heads(case)))
+    return at_most(batch=1, q_len=2, head_dim=4, value_dim=4)(at_least(kv_len=1025)(case))
+
+
+def sometimes_alike(one: str, other: str) -> Repair:
+    """One case in three with two axes of one size: sometimes_alike("batch", "heads")."""
+
+    def repair(case: Case) -> Case:
+        if case.seed // 17 % 3 or case.written_out or case.heads != case.kv_heads:
+            return case
+        size = min(getattr(case, one), getattr(case, other))
+        changes = {one: size, other: size}
+        return case.but(**changes, **({"kv_heads": size} if "heads" in changes else {}))
+
+    return repair
 
 
 def equal_heads(case: Case) -> Case:

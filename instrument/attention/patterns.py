@@ -63,6 +63,14 @@ def some_dead_rows(case: Case, generator: torch.Generator) -> Tensor:
     return random(case, generator) & ~dead[..., None]
 
 
+@pattern()
+def some_open_rows(case: Case, generator: torch.Generator) -> Tensor:
+    """As random, and some queries may attend to everything, the first ones among them."""
+    rows = torch.rand(_shape(case)[:3], generator=generator) < 0.5
+    rows[..., : case.q_len // 2] = True
+    return random(case, generator) | rows[..., None]
+
+
 @pattern(dead_rows=True)
 def all_dead(case: Case, generator: torch.Generator) -> Tensor:
     """No query may attend to anything."""
@@ -84,8 +92,10 @@ def left_padding(case: Case, generator: torch.Generator) -> Tensor:
 
 @pattern()
 def padding(case: Case, generator: torch.Generator) -> Tensor:
-    """Each sequence ends before its own padding."""
+    """Each sequence ends before its own padding; half of the time, the first has none."""
     lengths = 1 + torch.randint(max(case.kv_len, 1), (case.batch,), generator=generator)
+    if case.batch > 1 and torch.rand((), generator=generator) < 0.5:
+        lengths[0] = case.kv_len
     return masks.padding(lengths, case.kv_len).expand(_shape(case)).clone()
 
 

@@ -15,12 +15,19 @@ def _memory(tensor: Tensor) -> Tensor:
     return torch.as_strided(tensor.detach(), (size,), (1,), 0)
 
 
-def before_and_after(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Each tensor argument's memory: its name, a copy from before the call, and what it holds after."""
+def before_and_after(
+    subject: AttentionSubject, x: Inputs, *, gradients: bool
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Each tensor argument's memory: its name, a copy from before the call, and what it holds after.
+
+    gradients: whether the inputs want gradients, which takes many functions another way.
+    """
     arguments = subject.arguments_for(x)
     given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
     before = {name: _memory(tensor).clone() for name, tensor in given.items()}
-    with torch.no_grad():
+    if gradients:
+        subject.want_gradients(arguments)
+    with torch.set_grad_enabled(gradients):
         subject.run(x, arguments)
     for name, tensor in given.items():
         yield name, before[name], _memory(tensor).clone()

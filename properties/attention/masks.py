@@ -17,6 +17,7 @@ from headcheck.attention.given import (
     no_mask,
     not_causal,
     one_of,
+    sometimes_alike,
     without,
 )
 from headcheck.attention.inputs import Inputs
@@ -104,6 +105,7 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
         masked,
         one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"),
         at_least(batch=2, heads=2, kv_len=2),
+        sometimes_alike("batch", "heads"),
     ),
 )
 def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:

@@ -1,6 +1,7 @@
 """Nothing is remembered from call to call, and nothing outside the call is touched."""
 
 from collections.abc import Iterator
+from random import Random
 
 import torch
 
@@ -33,14 +34,14 @@ def same_call_same_answer(attention: AttentionSubject, x: Inputs) -> Comparison:
 )
 def one_thing_changed_is_noticed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Two calls that differ in one argument do not answer for each other, in either order."""
-    other = _one_thing_changed(attention, x)
-    for one, two in ((x, other), (other, x)):
-        attention(one)
-        yield within(attention(two), attention.expected(two), attention.bound(two))
+    for other in _one_thing_changed(attention, x):
+        for one, two in ((x, other), (other, x)):
+            attention(one)
+            yield within(attention(two), attention.expected(two), attention.bound(two))
 
 
-def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> Inputs:
-    """The inputs with one argument replaced; which one is the case's own choice."""
+def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
+    """The inputs with one argument replaced, twice; which one is the case's own choice."""
     options: list[dict[str, object]] = [
         {"value": -x.value.roll(1, dims=-1), "generic": False},
         {"key": -x.key, "generic": False},
@@ -49,7 +50,7 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> Inputs:
     if attention.has("scale"):
         options.append({"scale": 2 * x.resolved_scale})
     if x.attn_mask is not None:
-        options.append({"attn_mask": None})
+        options += [{"attn_mask": None}, {"attn_mask": x.attn_mask.roll(1, dims=-1)}]
     elif attention.has("is_causal"):
         options.append({"is_causal": not x.is_causal})
     if x.layout != "contiguous":
@@ -58,7 +59,7 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> Inputs:
         mask = x.attn_mask[..., -1:, :] if x.attn_mask is not None else None
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
         options.append({**last, "is_causal": False, "window": None, "alibi_slopes": None})
-    return x.but(**options[x.case.seed % len(options)])
+    return [x.but(**changes) for changes in Random(x.case.seed).sample(options, 2)]
 
 
 def _with_another_end(tensor: torch.Tensor) -> torch.Tensor:

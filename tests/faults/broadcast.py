@@ -89,7 +89,7 @@ def repeated_in_the_wrong_order(call: Call) -> Tensor:
 
 @fault(
     "The batch axis of a mask meets the head axis of the scores when both have one size.",
-    breaks="symmetry/batches-do-not-hear-each-other",
+    breaks="masks/the-masks-of-others-do-not-matter",
     real="https://github.com/ml-explore/mlx-lm/issues/1467",
     naive="SH",
     when=("a mask for each sequence", "batch = heads"),

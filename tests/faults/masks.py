@@ -361,7 +361,7 @@ def row_of_the_first_query(call: Call) -> Tensor:
 
 @fault(
     "A mask is dropped as trivial when its first row is all True.",
-    breaks="masks/masked-keys-do-not-matter",
+    breaks="masks/each-query-is-blind-to-its-own-masked-keys",
     naive="SV",
     when=("boolean mask", "its first row all True", "another row not"),
     replaces=clean.mask,
@@ -373,7 +373,7 @@ def trivial_by_its_first_row(call: Call) -> Tensor | None:
 
 @fault(
     "A mask is dropped as trivial when the first sequence of the batch has no padding.",
-    breaks="masks/masked-keys-do-not-matter",
+    breaks=("masks/masked-keys-do-not-matter", "masks/each-query-is-blind-to-its-own-masked-keys"),
     naive="SV",
     when=("a mask for each sequence", "none in the first"),
     replaces=clean.mask,
