@@ -352,6 +352,9 @@ def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() ->
     assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
 
 
+REFUSED = "attention/features/what-is-declared-unsupported-is-refused"
+
+
 def test_a_feature_declared_unsupported_must_raise() -> None:
     """softcap=False, and the function silently takes one and ignores it: some law is broken."""
 
@@ -360,7 +363,18 @@ def test_a_feature_declared_unsupported_must_raise() -> None:
 
     engine = engine_of(Attention(ignores, softcap=False))
     broken = [each.id for each in all_laws().values() if engine.judge(each).outcome == "breaks"]
-    assert len(broken) == 1
+    assert broken == [REFUSED]
+
+
+def test_a_feature_that_raises_as_declared_is_right() -> None:
+    """softcap=False, and the function refuses one: the law about it holds."""
+
+    def refuses(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        if softcap is not None:
+            raise TypeError("no softcap here")
+        return canonical_attention(query, key, value)
+
+    assert engine_of(Attention(refuses, softcap=False)).judge(all_laws()[REFUSED]).outcome == "holds"
 
 
 def detaching(*names: str) -> Callable[..., Any]:

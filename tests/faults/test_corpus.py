@@ -290,6 +290,13 @@ def in_the_inputs(entry: Fault) -> bool:
     return False
 
 
+def in_another_dtype(entry: Fault) -> bool:
+    """What it is made for, in that order, with one function."""
+    function = entry.call
+    calls = [trials.draw(getattr(torch, dtype)) for dtype in entry.dtypes or ()]
+    return any(differ(run(function, call), run(right(entry), call)) for call in calls)
+
+
 def in_a_changed_input(entry: Fault) -> bool:
     function, call = entry.call, trials.draw(dtype_of(entry))
     run(function, call)
@@ -334,6 +341,7 @@ SYMPTOMS = (
     in_the_layout_of_the_cotangent,
     in_one_call,
     in_a_changed_input,
+    in_another_dtype,
     in_a_second_call,
     in_a_frozen_query,
 )
