@@ -679,20 +679,20 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     "without": (given.without("sinks", "window"), lambda c: not c.sinks and c.window is None),
     "at_least": (given.at_least(kv_len=3, batch=2), lambda c: c.kv_len >= 3 and c.batch >= 2),
     "at_most": (given.at_most(kv_len=3, q_len=2), lambda c: c.kv_len <= 3 and c.q_len <= 2),
-    "long_rows": (
-        given.long_rows,
+    "one_in": (
+        given.one_in(3, given.unmasked, given.at_most(q_len=1)),
         lambda c: (
             c.written_out
             or c.seed // 11 % 3 > 0
-            or (c.kv_len > 1024 and c.batch == 1 and max(c.q_len - 2, c.head_dim - 4, c.value_dim - 4) <= 0)
+            or (c.mask == "none" and c.q_len == 1 and not c.is_causal and c.window is None)
         ),
     ),
-    "sometimes_alike": (
-        given.sometimes_alike("batch", "heads"),
-        lambda c: (
-            c.written_out or c.seed // 17 % 3 > 0 or c.heads != c.kv_heads or c.batch == c.heads == c.kv_heads
-        ),
+    "long_rows": (
+        given.long_rows,
+        lambda c: c.kv_len > 1024 and c.batch == 1 and max(c.q_len - 2, c.head_dim - 4, c.value_dim - 4) <= 0,
     ),
+    "beside_a_block": (given.beside_a_block, lambda c: c.kv_len in (15, 16, 17, 31, 32, 33, 63, 64, 65)),
+    "alike": (given.alike("batch", "heads"), lambda c: c.batch == c.heads),
     "equal_heads": (given.equal_heads, lambda c: c.kv_heads == c.heads),
     "grouped": (given.grouped, lambda c: 1 < c.kv_heads < c.heads),
     "one_of": (given.one_of("mask_form", "bias", "additive"), lambda c: c.mask_form in ("bias", "additive")),

@@ -37,7 +37,7 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
     head_dim, value_dim = _dims(random)
     case = Case(
         dtype=_dtype(random, subject),
-        batch=random.choice((1, 1, 2, 3)),
+        batch=random.choice((1, 1, 1, 2, 2, 3, 3, 5)),
         heads=kv_heads * group,
         kv_heads=kv_heads,
         q_len=q_len,

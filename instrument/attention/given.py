@@ -107,22 +107,36 @@ def at_most(**sizes: int) -> Repair:
     return repair
 
 
-def long_rows(case: Case) -> Case:
-    """One case in three with more than 1024 keys, and the other axes so small that it is affordable."""
-    if case.seed // 11 % 3 or case.written_out:
+def one_in(share: int, *repairs: Repair) -> Repair:
+    """Repairs for one case in so many; which ones is their own choice."""
+
+    def repair(case: Case) -> Case:
+        if case.seed // 11 % share or case.written_out:
+            return case
+        for each in repairs:
+            case = each(case)
         return case
+
+    return repair
+
+
+def long_rows(case: Case) -> Case:
+    """With more than 1024 keys, and the other axes so small that it is affordable."""
     return at_most(batch=1, q_len=2, head_dim=4, value_dim=4)(at_least(kv_len=1025)(case))
 
 
-def sometimes_alike(one: str, other: str) -> Repair:
-    """One case in three with two axes of one size: sometimes_alike("batch", "heads")."""
+def beside_a_block(case: Case) -> Case:
+    """With one key less than a block of 16, 32 or 64, as many, or one more."""
+    return one_of("kv_len", 15, 16, 17, 31, 32, 33, 63, 64, 65)(case)
+
+
+def alike(one: str, other: str) -> Repair:
+    """With two axes of one size: alike("batch", "heads")."""
 
     def repair(case: Case) -> Case:
-        if case.seed // 17 % 3 or case.written_out or case.heads != case.kv_heads:
-            return case
         size = min(getattr(case, one), getattr(case, other))
-        changes = {one: size, other: size}
-        return case.but(**changes, **({"kv_heads": size} if "heads" in changes else {}))
+        changed = case.but(**{one: size, other: size})
+        return changed.but(kv_heads=changed.heads) if changed.heads % changed.kv_heads else changed
 
     return repair
 

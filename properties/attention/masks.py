@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.given import (
+    alike,
     at_least,
     boolean_mask,
     causal,
@@ -16,8 +17,8 @@ from headcheck.attention.given import (
     masked,
     no_mask,
     not_causal,
+    one_in,
     one_of,
-    sometimes_alike,
     without,
 )
 from headcheck.attention.inputs import Inputs
@@ -105,7 +106,7 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
         masked,
         one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"),
         at_least(batch=2, heads=2, kv_len=2),
-        sometimes_alike("batch", "heads"),
+        one_in(3, alike("batch", "heads")),
     ),
 )
 def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
@@ -242,7 +243,11 @@ def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Compari
     formula="O(mask of size 1) = O(mask repeated)",
     guards="A broadcast mask indexed with its full strides (xformers 952), aligned to the wrong axes (mlx-lm 1467).",
     needs=("attn_mask",),
-    given=(masked, one_of("mask_axes", *AXES[1:])),
+    given=(
+        masked,
+        one_of("mask_axes", *AXES[1:]),
+        one_in(3, at_least(batch=2, heads=2), alike("batch", "heads")),
+    ),
 )
 def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A mask that is broadcast does what the same mask does when it is written out."""

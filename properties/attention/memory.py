@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import at_least, masked, one_of
+from headcheck.attention.given import at_least, at_most, beside_a_block, masked, one_in, one_of, unmasked
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, same, within
@@ -20,7 +20,11 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     source=TENSOR,
     formula="O(strided views) = O(contiguous copies)",
     guards="A kernel that assumes contiguous rows (pytorch 181133, flash-attention a0f9f418).",
-    given=(one_of("layout", *STRIDED),),
+    given=(
+        one_of("layout", *STRIDED, "expanded", "expanded-heads"),
+        one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
+    ),
+    share=1.5,
 )
 def strided_equals_contiguous(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Transposed, sliced, packed, offset and expanded inputs give what their contiguous copies give."""
@@ -89,6 +93,7 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
     source="the canonical call gives a tensor of its own",
     formula="O shares no memory with Q, K, V",
     guards="A value returned as the output where there is one key; a change of the result that changes the input.",
+    given=(one_in(2, unmasked, at_most(kv_len=1)),),
     share=0.5,
 )
 def output_does_not_alias_an_input(attention: AttentionSubject, x: Inputs) -> Comparison:

@@ -75,7 +75,7 @@ def padding_along_the_queries(call: Call) -> Tensor:
 @fault(
     "The mask is repeated batch by batch while the scores run head by head: head h of sequence b reads the "
     "mask of sequence (b x heads + h) mod batch.",
-    breaks="symmetry/batches-do-not-hear-each-other",
+    breaks=("masks/the-masks-of-others-do-not-matter", "symmetry/batches-do-not-hear-each-other"),
     real="https://github.com/lsdefine/attention-is-all-you-need-keras/issues/28",
     naive="T",
 )
@@ -103,7 +103,7 @@ def batch_meets_heads(call: Call) -> Tensor:
 
 @fault(
     "A mask of three axes is read as one for each sequence instead of one for each head.",
-    breaks=("masks/broadcast-equals-expanded", "symmetry/batches-do-not-hear-each-other"),
+    breaks=("masks/broadcast-equals-expanded", "masks/the-masks-of-others-do-not-matter"),
     naive="SH",
     when=("a mask of three axes", "batch = heads"),
 )

@@ -237,7 +237,7 @@ def odd_last_head_zero(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "Only the first four sequences of a batch are computed; the others repeat the last of them.",
-    breaks=("symmetry/permuting-batches-permutes-batches", "symmetry/batches-do-not-hear-each-other"),
+    breaks=("symmetry/permuting-batches-permutes-batches", "accuracy/output-is-within-the-bound"),
     naive="SH",
     replaces=clean.write,
 )
