@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -150,6 +150,18 @@ class Inputs:
     def generator(self, purpose: str = "") -> torch.Generator:
         """Randomness of a law's own, the same at each replay."""
         return torch.Generator().manual_seed(random.Random(f"{self.case.seed}/{purpose}").getrandbits(63))
+
+    def twice(self, axis: Literal[0, 1]) -> "Inputs":
+        """The same problem posed twice, side by side along the batch (0) or the heads (1)."""
+        twice = {name: torch.cat([getattr(self, name)] * 2, dim=axis) for name in ("query", "key", "value")}
+        mask = self.attn_mask
+        if mask is not None and mask.ndim >= 4 - axis and mask.shape[axis - 4] > 1:
+            twice["attn_mask"] = torch.cat([mask, mask], dim=axis - 4)
+        for name in ("sinks", "alibi_slopes"):
+            by_head = getattr(self, name)
+            if axis == 1 and by_head is not None:
+                twice[name] = torch.cat([by_head, by_head])
+        return self.but(**twice, layout="contiguous", mask_layout="contiguous")
 
     def with_a_dead_row(self) -> "Inputs":
         """One query of one head and sequence may attend to nothing; the others as before. It has a mask."""

@@ -54,7 +54,7 @@ def causal_of_the_first_call(call: Call, memory: Memory) -> Tensor:
 
 @fault(
     "The causal mask is made once, for the first lengths; keys beyond it are visible.",
-    breaks=SECOND_CALL,
+    breaks=(SECOND_CALL, "masks/causal-equals-its-mask"),
     real="facebookresearch/xformers 7f4fdce0 (#660)",
     naive="NO",
     when=("causal", "a longer call after a shorter"),
@@ -87,7 +87,7 @@ def mask_remembered(call: Call, memory: Memory) -> Tensor:
 
 @fault(
     "The boolean mask is converted once for each shape; its contents are those of the first.",
-    breaks=SECOND_CALL,
+    breaks=(SECOND_CALL, "masks/boolean-equals-additive"),
     naive="NO",
     when=("a second call", "another mask of that shape"),
 )
