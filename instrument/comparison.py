@@ -1,5 +1,6 @@
 """A law's finding as a value: what was observed, what was expected, and how far apart they may be."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +69,12 @@ def holds(condition: Tensor, observed: Tensor, what: str, expected: float = 0.0)
     return Comparison(
         what, observed, torch.full_like(observed, expected), torch.zeros_like(observed), worst, index
     )
+
+
+def place(what: str, index: Sequence[int]) -> str:
+    """Where an element stands: output[0, 0, 1, 0] of an earlier query."""
+    first, rest = ("output", what.removeprefix("output")) if what.startswith("output") else (what, "")
+    return f"{first}[{', '.join(map(str, index))}]{rest}"
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from headcheck.comparison import place
 from headcheck.judging import Watcher
 from headcheck.laws import all_laws, most_specific_first
 from headcheck.roles import role
@@ -201,7 +202,7 @@ def _dtype(example: Counterexample, row: LawResult) -> str:
 
 def finding_lines(example: Counterexample) -> list[str]:
     """Observed, expected and bound of a comparison."""
-    place = f"{example.what}[{', '.join(map(str, example.index))}]"
+    where = place(example.what, example.index)
     bound = f"{example.bound:.3g}" if example.bound else "0, they must be equal"
     factor = ""
     if example.factor:
@@ -211,7 +212,7 @@ def finding_lines(example: Counterexample) -> list[str]:
             if exceeds
             else f"; error {example.factor:.2f} of it"
         )
-    lines = [f"observed: {place} = {example.observed:.9g}", f"expected: {example.expected:.9g}"]
+    lines = [f"observed: {where} = {example.observed:.9g}", f"expected: {example.expected:.9g}"]
     if isinstance(example.observed, float) and isinstance(example.expected, float):
         error = abs(example.observed - example.expected)
         lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []

@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
 from headcheck.laws import Law
 from headcheck.minimise import minimise
 from headcheck.roles import Role
@@ -42,7 +42,7 @@ PROFILES = {
     each.name: each
     for each in (
         Profile("quick", seeded=12, drawn=4, shrinks=200),
-        Profile("gate", seeded=60, drawn=20),
+        Profile("gate", seeded=100, drawn=30),
         Profile("deep", seeded=800, drawn=200, shrinks=2000),
     )
 }
@@ -228,7 +228,7 @@ def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after:
     observed, expected, bound = (
         float(part[comparison.index]) for part in (comparison.observed, comparison.expected, comparison.bound)
     )
-    place = f"{comparison.what}[{', '.join(map(str, comparison.index))}]"
+    where = place(comparison.what, comparison.index)
     factor = comparison.ratio if comparison.ratio != float("inf") else None
     allowed = f"the bound is {bound:.3g}" if bound else "they must be equal"
     exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
@@ -241,7 +241,7 @@ def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after:
         expected=expected,
         bound=bound,
         factor=factor,
-        message=f"{place} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
+        message=f"{where} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
         inputs=inputs,
         found_after=found_after,
     )
