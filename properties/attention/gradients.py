@@ -141,6 +141,8 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
 )
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
+    if not attention.declaration.mask_gradient:
+        raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
     mask = x.attn_mask
     if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
         return None
