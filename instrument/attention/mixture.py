@@ -15,6 +15,10 @@ CENTRED_SUM_LIMIT = 4_000_000
 """Beyond so many terms v_ij - o_j the centred sum is bounded by Cauchy and Schwarz, in matrix products."""
 
 
+VANISHED_SQUARE = 2.0**-500
+"""A number so small that its square loses digits, or all, in float64."""
+
+
 class Mixture(NamedTuple):
     """The error of sum w v / sum w, and the largest sum w |v| / sum w."""
 
@@ -70,7 +74,8 @@ def mixture_error(
     spread = None
     if lam is not None:
         parts = torch.stack([plain.ratio, rows.weights], dim=-2)
-        norms = (parts.square() @ distance.square()).sqrt()
+        lost = VANISHED_SQUARE * value.shape[-2] * (hull + parts.amax(dim=(-2, -1))[..., None])
+        norms = (parts.square() @ distance.square()).sqrt() + lost[..., None, :]
         error, spread = torch.fmin(error, norms[..., 0, :]), norms[..., 1, :]
     return Mixture(error, _reach(rows, shares, value, output, hull), spread)
 
@@ -104,7 +109,8 @@ def _deviation(
     square = parts @ value.square()
     rest = output.square() * parts.sum(dim=-1, keepdim=True)
     cancelled = (value.shape[-2] + 4) * 2.0**-52 * (square + rest)
-    return (square - 2 * output * (parts @ value) + rest).clamp(min=0.0).add(cancelled).sqrt()
+    lost = VANISHED_SQUARE * value.shape[-2] * (1 + value.abs().amax(dim=-2, keepdim=True))
+    return (square - 2 * output * (parts @ value) + rest).clamp(min=0.0).add(cancelled).sqrt() + lost
 
 
 def _hull(

@@ -133,6 +133,18 @@ def outliers(draw: Draw) -> Triple:
 
 
 @regime()
+def opposed(draw: Draw) -> Triple:
+    """Large products that cancel in the sum: a score rounds with their size, not with its own."""
+    query, key, value = draw.normals()
+    side = query.new_ones(draw.case.head_dim)
+    side[1::2] = -1.0
+    size = draw.pick(4.0, 10.0)
+    # Along `side` in the queries, across it in the keys: the products are size^2, their sum is about 0.
+    across = key - (key * side).mean(dim=-1, keepdim=True) * side
+    return query / size + size * side, key / size + size * across, value
+
+
+@regime()
 def very_negative(draw: Draw) -> Triple:
     """All logits far below zero: exp underflows unless the largest is taken out first."""
     query, key, value = draw.normals()

@@ -1,7 +1,9 @@
 """torch.nn.MultiheadAttention with identity projections: its attention, by its slow and its fast path."""
 
+from dataclasses import replace
 from typing import Any
 
+from headcheck.arithmetic import named
 from headcheck.declarations import Attention
 from headcheck.subjects import builtin
 
@@ -10,12 +12,15 @@ from headcheck.subjects import builtin
     "torch-mha", "torch.nn.MultiheadAttention with identity projections, need_weights on: the slow path."
 )
 def torch_mha() -> Attention:
-    """baddbmm, softmax, bmm in the dtype of the inputs; a row without keys is NaN in all heads."""
+    """baddbmm, softmax, bmm in the dtype of the inputs, the query scaled first; a row without keys is NaN
+    in all heads.
+    """
+    rounds = replace(named("eager"), scaled="input")
     return _declared(_multi_head(weights=True)).but(
         name="torch-mha",
         weights=True,
         empty_rows="undefined",
-        arithmetic={"bfloat16": "eager", "float16": "eager"},
+        arithmetic={"bfloat16": rounds, "float16": rounds},
     )
 
 
