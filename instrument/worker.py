@@ -9,7 +9,6 @@ import faulthandler
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,12 +19,10 @@ from typing import Any
 
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
+from headcheck.forks import fate_of
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
 from headcheck.verdict import LawResult
-
-SURVIVED = 86
-"""Exit code of a child in which the subject came back; an unlikely one for a subject to choose."""
 
 TRIES = 120
 """So many simpler cases are tried at most on the way from a fatal case to the smallest; each costs a fork."""
@@ -150,19 +147,9 @@ def _smaller(law: Law, order: Order, engine: Engine, sign_of_life: Callable[[], 
 
 
 def _ends_a_process(law: Law, case: Any, engine: Engine) -> bool:
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    def example() -> bool:
         engine.watch = lambda law, case: None
-        with suppress(BaseException):
-            engine.example(law, case)
-        os._exit(SURVIVED)
-    patience = time.monotonic() + engine.profile.limit_s
-    while time.monotonic() < patience:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status) != SURVIVED
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+        engine.example(law, case)
+        return True
+
+    return fate_of(example, engine.profile.limit_s) == "died"

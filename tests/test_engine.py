@@ -1,6 +1,7 @@
 """The engine: one seed gives one verdict, examples are counted honestly, every break is a finding."""
 
 import functools
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -350,6 +351,47 @@ def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() ->
         return canonical_attention(query, key, value)
 
     assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
+
+
+def repeating(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Grouped heads without an argument for them."""
+    group = query.shape[1] // key.shape[1]
+    return canonical_attention(query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1))
+
+
+def tiling(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """The same in the wrong order."""
+    group = query.shape[1] // key.shape[1]
+    return canonical_attention(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
+
+
+def broadcasting(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """One key head serves all by accident, two do not fit four."""
+    return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, dim=-1) @ value
+
+
+def careless(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Other key heads than it expects end its process, as those of a kernel that reads past its tensors."""
+    if query.shape[1] != key.shape[1]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return canonical_attention(query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome"),
+    [
+        (repeating, "holds"),
+        (tiling, "breaks"),
+        (broadcasting, "not-applicable"),
+        (careless, "not-applicable"),
+    ],
+)
+def test_grouped_heads_are_found_without_an_argument_for_them(
+    function: Callable[..., Any], outcome: str
+) -> None:
+    """Who takes fewer key heads in either order is judged; who does not, or dies of it, is not."""
+    engine = engine_of(Attention(function, dtypes=("float32",)))
+    assert engine.judge(all_laws()["attention/heads/grouped-heads-equal-repeated-heads"]).outcome == outcome
 
 
 REFUSED = "attention/features/what-is-declared-unsupported-is-refused"

@@ -94,6 +94,8 @@ class Edge:
         """Wall time spent inside the implementation so far."""
         self.refused = dict(refused or {})
         """Features that the signature offers and the function, undeclared, refused on a plain case."""
+        self.found: frozenset[str] = frozenset()
+        """Features that the signature does not show, and the function has."""
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
 
     # What it can do
@@ -115,7 +117,7 @@ class Edge:
         value = getattr(self.declaration, row.field)
         if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
             return f"{row.absent}, as declared"
-        if value is None and row.argument not in self.arguments:
+        if value is None and row.argument not in self.arguments and feature not in self.found:
             return row.absent
         return self.refused.get(feature)
 

@@ -23,17 +23,23 @@ class Probed:
         wide = min(max(map(len, values), default=0), 44)
         table = [f"{f.topic:{width}}  {v:{wide}}  {f.how}" for f, v in zip(told, values, strict=True)]
         unknown = [f"could not tell: {each.topic}: {each.how}" for each in self.findings if not each.told]
-        return "\n".join([*table, *unknown, "", "import headcheck", "", self.pasted])
+        return "\n".join([*table, *unknown, "", self.pasted])
 
     @property
     def pasted(self) -> str:
-        """The declaration as Python, without the fields at their default."""
+        """The declaration as Python with its imports, without the fields at their default."""
         given = [
             f"{each.name}={written(getattr(self.declaration, each.name))}"
             for each in fields(self.declaration)
             if each.name not in ("function", "name") and not _at_default(self.declaration, each)
         ]
-        return _wrapped(f"subject = headcheck.Attention({self.name}", given)
+        declaration = _wrapped(f"subject = headcheck.Attention({self.name}", given)
+        if "replace(named(" not in declaration:
+            return f"import headcheck\n\n{declaration}"
+        imports = (
+            "from dataclasses import replace\n\nimport headcheck\nfrom headcheck.arithmetic import named"
+        )
+        return f"{imports}\n\n{declaration}"
 
 
 def probe_function(declaration: Attention, *, device: str = "cpu", name: str = "") -> Probed:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import named
+from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.bench import Bench, Finding, probe
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
@@ -348,12 +348,13 @@ def deterministic(bench: Bench) -> Finding:
 def arithmetic(bench: Bench) -> Finding | Iterator[Finding]:
     """How low precision is rounded: the narrowest model that fits."""
     low = [dtype for dtype in bench.declaration.dtypes or () if dtype in LOW_PRECISION]
-    models = {}
+    models: dict[str, str | Arithmetic] = {}
     for dtype in low:
         trial = AttentionSubject(
             bench.declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=bench.device
         )
-        models[dtype], ratio = infer_arithmetic(trial, dtype, seed=0)
+        model, ratio = infer_arithmetic(trial, dtype, seed=0)
+        models[dtype] = str(model) if str(model) in MODELS else model
         if ratio > 1:
             why = f"{dtype}: no model fits; the errors are {ratio:.3g} times the bound of {models[dtype]}"
             return Finding("arithmetic", "arithmetic", None, why, told=False)

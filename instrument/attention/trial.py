@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Literal
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
@@ -11,6 +12,7 @@ from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUS
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
+from headcheck.forks import can_fork, fate_of
 
 LOW_PRECISION = ("bfloat16", "float16")
 INFERRED = (
@@ -25,6 +27,8 @@ ROUND_THE_SUM_ONCE = INFERRED[2:4]
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIES = 24
+TRIAL_S = 5.0
+"""Seconds for a call that a subject may not survive."""
 
 
 def prepare(
@@ -38,9 +42,13 @@ def prepare(
     supported, notes = _supported_dtypes(trial, wanted)
     trial.dtypes = supported
     trial.refused.update(_refused(trial))
+    if _reads_grouped_heads(trial):
+        trial.found = frozenset({"grouped_heads"})
     trial.avoids = _avoided(trial)
     if DEAD_ROWS in trial.avoids and declaration.empty_rows is None:
-        notes.append(f"{DEAD_ROWS} do not give zeros: laws of their own say so, the others avoid them")
+        notes.append(
+            f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
+        )
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
@@ -54,6 +62,7 @@ def prepare(
         refused=trial.refused,
         avoids=trial.avoids,
     )
+    subject.found = trial.found
     return subject, notes
 
 
@@ -119,6 +128,25 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     if {"boolean", "additive"} <= set(refused):
         refused["attn_mask"] = refused["boolean"]
     return refused
+
+
+def _reads_grouped_heads(trial: AttentionSubject) -> bool:
+    """Whether a function without an argument for it takes fewer key heads than query heads, in some order.
+
+    It is asked in a copy of the process: a kernel that does not look at the shapes may read anything.
+    """
+    declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
+    if declared or trial.device != "cpu" or not can_fork():
+        return False
+    case = _PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2)
+
+    def answers_in(order: Literal["interleaved", "tiled"]) -> bool:
+        ordered = AttentionSubject(
+            trial.declaration.but(grouped_heads=order), dtypes=trial.dtypes, arithmetic=trial.arithmetic
+        )
+        return _is_right(ordered, case)
+
+    return fate_of(lambda: answers_in("interleaved") or answers_in("tiled"), TRIAL_S) == "yes"
 
 
 def _avoided(trial: AttentionSubject) -> frozenset[str]:
