@@ -72,6 +72,8 @@ class Variant(Entry):
 
     arithmetic: str | None
     """The arithmetic that it has to declare; None: what is inferred will do."""
+    gradients: bool | None
+    """False: it has to declare that it claims none."""
 
 
 FAULTS: dict[str, Fault] = {}
@@ -115,6 +117,7 @@ def variant(
     sentence: str,
     *,
     arithmetic: str | None = None,
+    gradients: bool | None = None,
     dtypes: tuple[str, ...] | None = None,
     replaces: Function | None = None,
     features: tuple[str, ...] = (),
@@ -124,7 +127,8 @@ def variant(
 
     def register(function: Function) -> Function:
         identity = _identity(function, sentence, replaces, features, without)
-        return _enter(VARIANTS, Variant(**identity, arithmetic=arithmetic, dtypes=dtypes))
+        entry = Variant(**identity, arithmetic=arithmetic, gradients=gradients, dtypes=dtypes)
+        return _enter(VARIANTS, entry)
 
     return register
 

@@ -11,5 +11,6 @@ def declared(entry: Entry) -> Attention:
         entry.call,
         name=entry.id,
         dtypes=entry.dtypes,
+        gradients=getattr(entry, "gradients", None),
         arithmetic={"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
     )
