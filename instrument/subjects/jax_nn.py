@@ -13,7 +13,10 @@ from headcheck.subjects import builtin
     install="pip install 'headcheck[jax]'",
 )
 def jax_dot_product() -> Attention:
-    """BTNH layout; scores and softmax in float32; float64 is computed in float32 by default in JAX."""
+    """BTNH layout; scores and softmax in float32; float64 is computed in float32 by default in JAX.
+
+    Each new shape is compiled, so that a call takes a good part of a second.
+    """
     import jax
     import numpy as np
     import torch
@@ -50,7 +53,8 @@ def jax_dot_product() -> Attention:
         mask_with_causal="and",
         empty_rows="undefined",
         grouped_heads="interleaved",
-        arguments={},
+        effort=0.1,
+        arithmetic={"bfloat16": "flash", "float16": "flash"},
         scale=True,
         value_dim=False,
         gradients=False,
