@@ -4,6 +4,7 @@ No law knows which implementation stands behind it. Whatever the implementation 
 finding here.
 """
 
+import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -68,9 +69,8 @@ class SubjectRaised(LawBroken):
 
     def __init__(self, problem: BaseException) -> None:
         first_line = str(problem).strip().split("\n", 1)[0]
-        super().__init__(
-            f"raised {type(problem).__name__}: {first_line}" if first_line else f"raised {problem!r}"
-        )
+        kind = type(problem).__name__
+        super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
         self.problem = problem
 
 
@@ -258,6 +258,10 @@ class Edge:
                 raise NotApplicable(f"refuses {undeclared}: {SubjectRaised(problem)}") from problem
             raise SubjectRaised(problem) from problem
         except (Exception, SystemExit) as problem:
+            raise SubjectRaised(problem) from problem
+        except KeyboardInterrupt as problem:
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                raise  # The user's own: where the signal is ignored, only the subject can have raised it.
             raise SubjectRaised(problem) from problem
         finally:
             self.seconds += time.perf_counter() - began
