@@ -246,12 +246,12 @@ def test_a_broken_law_is_reported_with_a_case_that_breaks_it_again() -> None:
     ("problem", "message"),
     [
         (ValueError("no such kernel\nand more"), r"raised ValueError: no such kernel"),
-        (RuntimeError(), r"raised RuntimeError\(\)"),
+        (RuntimeError(), r"raised RuntimeError"),
         (MemoryError("30 GiB"), r"raised MemoryError: 30 GiB"),
         (SystemExit(3), r"raised SystemExit: 3"),
         (RecursionError("too deep"), r"raised RecursionError: too deep"),
-        (AssertionError(), r"raised AssertionError\(\)"),
-        (StopIteration(), r"raised StopIteration\(\)"),
+        (AssertionError(), r"raised AssertionError"),
+        (StopIteration(), r"raised StopIteration"),
     ],
 )
 def test_whatever_the_subject_throws_is_a_finding(problem: BaseException, message: str) -> None:
