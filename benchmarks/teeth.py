@@ -26,7 +26,7 @@ from headcheck.isolation import Workers
 from headcheck.laws import choose
 from headcheck.plan import Plan
 from headcheck.roles import role
-from tests.faults import FAULTS, VARIANTS, Entry
+from tests.faults import FAULTS, VARIANTS, Entry, Fault
 from tests.faults.judging import declared
 
 
@@ -48,7 +48,7 @@ def judged(entry_id: str, profile: str, seed: int) -> Outcome:
     """One entry under all laws; the counterexamples are not made small."""
     torch.set_num_threads(1)
     entry: Entry = FAULTS.get(entry_id) or VARIANTS[entry_id]
-    if getattr(entry, "peril", None):
+    if isinstance(entry, Fault) and entry.peril:
         return _judged_apart(entry, profile, seed)
     attention = role("attention")
     subject, _ = attention.prepare(declared(entry), dtypes=(), device="cpu", seed=seed)
@@ -63,12 +63,13 @@ def judged(entry_id: str, profile: str, seed: int) -> Outcome:
     return Outcome(entry_id, seed, tuple(broken), first_s, examples)
 
 
-def _judged_apart(entry: Entry, profile: str, seed: int) -> Outcome:
-    """An entry that does harm to the process it runs in."""
+def _judged_apart(entry: Fault, profile: str, seed: int) -> Outcome:
+    """A fault that does harm to the process it runs in, under the laws named for it: each may hang."""
     began, first_s, broken = time.perf_counter(), 0.0, []
     quick = replace(PROFILES[profile], shrinks=0, limit_s=5.0)
     with Workers(Plan(declared(entry), quick, seed)) as workers:
-        for row in workers.judge(choose("attention")):
+        named = [law for law in choose("attention") if law.id.removeprefix("attention/") in entry.breaks]
+        for row in workers.judge(named):
             if row.outcome == "breaks":
                 first_s = first_s or time.perf_counter() - began
                 broken.append(row.id.removeprefix("attention/"))
