@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.attention.case import Case, parse
+from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
@@ -115,7 +115,7 @@ def test_the_seed_matters() -> None:
 
 def test_both_kinds_of_cases_are_run() -> None:
     """Seeded cases first, then drawn ones, whose numbers are written out; as many as the profile says."""
-    written = [parse(text).written_out for text in cases_of(0, a_law(lambda attention, x: None))]
+    written = [Case.parse(text).written_out for text in cases_of(0, a_law(lambda attention, x: None))]
     assert written == [False] * 6 + [True] * 3
 
 
@@ -233,7 +233,7 @@ def test_a_broken_law_is_reported_with_a_case_that_breaks_it_again() -> None:
     assert row.outcome == "breaks"
     assert row.counterexample is not None
     shown = row.counterexample
-    again = engine_of(Attention(off_by_one)).example(all_laws()[OUTPUT], parse(shown.case))
+    again = engine_of(Attention(off_by_one)).example(all_laws()[OUTPUT], Case.parse(shown.case))
     assert again.broken
     assert again.comparison is not None
     assert (again.comparison.ratio, list(again.comparison.index)) == (shown.factor, shown.index)
