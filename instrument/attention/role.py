@@ -22,6 +22,9 @@ class AttentionRole:
 
     name = "attention"
 
+    def recognises(self, attribute: Any) -> bool:
+        return "attention" in getattr(attribute, "__name__", "")
+
     def declare(self, attribute: Any, name: str) -> Attention:
         if isinstance(attribute, Attention):
             return attribute
