@@ -24,6 +24,7 @@ from headcheck.reference.models import Cache, CausalLM, Classifier, Seq2Seq
 from headcheck.reference.multi_head import (
     KeyValues,
     MultiHeadAttention,
+    Rotation,
     ScaledDotProductAttention,
     attention_weights,
     merge_heads,
@@ -63,6 +64,7 @@ __all__ = [
     "PatchEmbedding",
     "RMSNorm",
     "Residual",
+    "Rotation",
     "ScaledDotProductAttention",
     "Seq2Seq",
     "SingleHeadAttention",
