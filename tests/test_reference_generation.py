@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck import reference as ref
 from tests.torch_names import scrambled
@@ -19,15 +19,34 @@ def config() -> ref.LayerConfig:
     )
 
 
+def lively(model: nn.Module) -> nn.Module:
+    """Large matrices and no bias: what comes next then depends on what was before."""
+    scrambled(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.mul_(0 if name.endswith("bias") else 3)
+    return model
+
+
 def language_model() -> ref.CausalLM:
     table = ref.Embedding(VOCAB, D_MODEL, scaled=False, positions="none")
-    return scrambled(ref.CausalLM(table, ref.Encoder(config(), 2, final_norm=True), tied=True))  # type: ignore[return-value]  # the same module
+    return lively(ref.CausalLM(table, ref.Encoder(config(), 2, final_norm=True), tied=True))  # type: ignore[return-value]  # the same module
 
 
 def seq2seq() -> ref.Seq2Seq:
     tables = [ref.Embedding(VOCAB, D_MODEL, scaled=True, positions="sinusoidal") for _ in range(2)]
     stacks = ref.Encoder(config(), 1, final_norm=True), ref.Decoder(config(), 1, final_norm=True)
-    return scrambled(ref.Seq2Seq(*tables, *stacks, tied=False, output_bias=True))  # type: ignore[return-value]  # the same module
+    return lively(ref.Seq2Seq(*tables, *stacks, tied=False, output_bias=True))  # type: ignore[return-value]  # the same module
+
+
+def test_the_models_here_say_something() -> None:
+    """What they write depends on the prompt and changes on the way, so that the tests below see mistakes."""
+    for written in (
+        ref.generate(language_model(), PROMPT, 10)[:, 4:],
+        ref.generate_target(seq2seq(), PROMPT, 2, 10),
+    ):
+        assert len({tuple(row) for row in written.tolist()}) == 3
+        assert len(written.unique()) >= 6
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -24,12 +24,13 @@ def normal(*shape: int, seed: int = 1) -> Tensor:
 
 def config(order: NormOrder = "pre", **changes: object) -> ref.LayerConfig:
     given = {"d_model": D_MODEL, "num_heads": HEADS, "d_ff": D_FF, "norm_order": order, "activation": "relu"}
+    given["norm_eps"] = 0.01
     return ref.LayerConfig(**(given | changes))
 
 
 def torch_options(order: NormOrder) -> dict[str, object]:
     options = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": D_FF, "dropout": 0.0}
-    return options | {"norm_first": order == "pre", "batch_first": True}
+    return options | {"layer_norm_eps": 0.01, "norm_first": order == "pre", "batch_first": True}
 
 
 def require_same(ours: nn.Module, theirs: nn.Module, got: Tensor, want: Tensor, inputs: list[Tensor]) -> None:
@@ -205,6 +206,16 @@ def test_heads_must_divide_the_width(given: dict[str, int], message: str) -> Non
         ref.MultiHeadAttention(**given)
 
 
+def test_positions_count_on_from_the_cache() -> None:
+    """Rotary attention of two chunks, no positions given, is that of the whole."""
+    attend, cache = scrambled(ref.MultiHeadAttention(D_MODEL, HEADS, rotate=ref.rotary)), ref.KeyValues()
+    x = normal(2, 5, D_MODEL)
+    first = attend(x[:, :3], may_attend=masks.causal(3, 3), cache=cache)
+    second = attend(x[:, 3:], may_attend=masks.causal(2, 5, "bottom-right"), cache=cache)
+    require_close(torch.cat((first, second), dim=1), attend(x, may_attend=masks.causal(5, 5)))
+    require_close(attend(x, positions=torch.arange(5)), attend(x))
+
+
 def test_cross_attention_takes_no_cache() -> None:
     """Nor rotary positions: the key stands in another sequence."""
     x = normal(1, 2, D_MODEL)
@@ -265,7 +276,7 @@ def test_decoder_layer_is_torchs(order: NormOrder) -> None:
 @pytest.mark.parametrize("final_norm", [True, False])
 def test_encoder_is_torchs(order: NormOrder, final_norm: bool) -> None:
     """A stack, with a final norm or without."""
-    norm = nn.LayerNorm(D_MODEL) if final_norm else None
+    norm = nn.LayerNorm(D_MODEL, eps=0.01) if final_norm else None
     layer = nn.TransformerEncoderLayer(**torch_options(order))
     theirs = scrambled(nn.TransformerEncoder(layer, LAYERS, norm=norm, enable_nested_tensor=False))
     ours = load(ref.Encoder(config(order), LAYERS, final_norm=final_norm), theirs)
@@ -274,6 +285,7 @@ def test_encoder_is_torchs(order: NormOrder, final_norm: bool) -> None:
     require_same(ours, theirs, got, want, [x])
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")  # torch's word on its own fast path
 @pytest.mark.parametrize("order", ORDERS)
 def test_transformer_is_torchs(order: NormOrder) -> None:
     """nn.Transformer has a final norm in both stacks, whatever the order."""
@@ -300,8 +312,15 @@ def test_norm_orders_by_hand() -> None:
     """For f(x) = 3x: pre is x + 3 norm(x), post is norm(4x)."""
     x = normal(1, 2, D_MODEL)
     pre, post = (ref.Residual(config(order)).double() for order in ORDERS)
-    require_close(pre(x, lambda y: 3 * y), x + 3 * functional.layer_norm(x, (D_MODEL,)))
-    require_close(post(x, lambda y: 3 * y), functional.layer_norm(4 * x, (D_MODEL,)))
+    require_close(pre(x, lambda y: 3 * y), x + 3 * functional.layer_norm(x, (D_MODEL,), eps=0.01))
+    require_close(post(x, lambda y: 3 * y), functional.layer_norm(4 * x, (D_MODEL,), eps=0.01))
+
+
+def test_a_layer_has_the_norm_of_its_config() -> None:
+    """RMS, with the eps of the config."""
+    residual = ref.Residual(config("post", norm="rms")).double()
+    x = normal(1, 2, D_MODEL)
+    require_close(residual(x, torch.zeros_like), functional.rms_norm(x, (D_MODEL,), eps=0.01))
 
 
 @pytest.mark.parametrize("where", ["attention", "feed_forward"])

@@ -1,5 +1,6 @@
 """The models: exact sizes, padding, the cache, causality, tied tables, patches."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise, product
@@ -178,6 +179,27 @@ def test_one_embedding_given_twice_is_shared() -> None:
     stacks = ref.Encoder(config(), 1, final_norm=True), ref.Decoder(config(), 1, final_norm=True)
     model = ref.Seq2Seq(shared, shared, *stacks, tied=True, output_bias=False)
     assert size(model) == VOCAB * D_MODEL + sum(size(each) for each in stacks)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scaled_embeddings_start_at_variance_1(scaled: bool) -> None:
+    """Scaled or not: of n normal numbers the mean square lies within five times sqrt(2/n) of 1."""
+    torch.manual_seed(0)
+    table = ref.Embedding(500, 64, scaled=scaled, positions="none")
+    assert abs(table(torch.arange(500)[None]).square().mean().item() - 1) <= 5 * (2 / (500 * 64)) ** 0.5
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_tied_model_starts_near_the_loss_of_a_guess(scaled: bool, positions: AddedPositions) -> None:
+    """ln 100, within 0.1: logits of deviation 8 x 0.02 = 0.16 add 0.16^2 / 2 on average, and a mean over 4000 draws."""
+    torch.manual_seed(0)
+    table = ref.Embedding(100, 64, scaled=scaled, positions=positions, max_len=40)
+    shape = ref.LayerConfig(d_model=64, num_heads=4, d_ff=128, norm_order="pre", activation="gelu")
+    model = ref.CausalLM(table, ref.Encoder(shape, 2, final_norm=True), tied=True)
+    text = torch.randint(100, (100, 41))
+    loss = nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+    assert abs(loss.item() - math.log(100)) <= 0.1
 
 
 # Padding
