@@ -33,6 +33,9 @@ class Recipe:
     AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Each tensor that may be written out, and the fields that say how long its axes are."""
 
+    SIZES: ClassVar[tuple[str, ...]] = ()
+    """Further fields that are sizes, of which a smaller one is simpler."""
+
     dtype: str = "float32"
     seed: int = 0
     numbers: tuple[tuple[str, Numbers], ...] = ()
