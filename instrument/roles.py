@@ -9,8 +9,14 @@ from hypothesis.strategies import SearchStrategy
 
 from headcheck.errors import HeadcheckError
 
-HOMES = {"attention": "headcheck.attention.role", "softmax": "headcheck.functions.softmax"}
+HOMES = {
+    "attention": "headcheck.attention.role",
+    "softmax": "headcheck.functions.softmax",
+    "causal_lm": "headcheck.modules.causal_lm",
+}
 """Role -> the module whose `role` it is."""
+MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
+"""The roles whose subject is a module: they share the laws of properties/modules."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
 """The roles whose subject is a function of a few tensors: they share the laws of properties/functions."""
 
