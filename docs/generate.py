@@ -58,7 +58,7 @@ def _law(law: Law) -> str:
         ("Proved", _proved(law)),
     ]
     listed = "\n".join(f"- {name}: {text}" for name, text in rows if text)
-    return f"### {law.name}\n\n{law.statement}\n\n{listed}"
+    return f"### {law.id}\n\n{law.statement}\n\n{listed}"
 
 
 def _proved(law: Law) -> str:
@@ -76,7 +76,7 @@ def proofs_page() -> str:
 
 
 def _proof(proof: Proof) -> str:
-    laws = ", ".join(f"[{law}](laws.md#{law.rpartition('/')[2]})" for law in proof.proves)
+    laws = ", ".join(f"[{law}](laws.md#{law.replace('/', '')})" for law in proof.proves)
     parts = [f"### {proof.name}", proof.statement, *([f"Proves: {laws}"] if laws else [])]
     return "\n\n".join([*parts, *map(_equation, proof.equations())])
 
