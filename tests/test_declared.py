@@ -1,0 +1,178 @@
+"""What is declared is held to, and what is only inferred is not a promise."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headcheck.comparison import LawBroken
+from headcheck.declarations import Attention
+from headcheck.laws import all_laws, choose
+from headcheck.reference.canonical import canonical_attention
+from tests.engines import GRADIENTS, OUTPUT, PLAIN, engine_of
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# Declared and inferred
+
+
+def without_softcap(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+    if softcap is not None:
+        raise NotImplementedError("softcap comes later")
+    return canonical_attention(query, key, value)
+
+
+CAPS = "attention/features/a-softcap-caps-the-scores"
+
+
+def test_a_declared_feature_that_is_not_implemented_is_a_break() -> None:
+    """softcap=True, and the function raises NotImplementedError: the law of the softcap is broken."""
+    row = engine_of(Attention(without_softcap, softcap=True)).judge(all_laws()[CAPS])
+    assert (row.outcome, row.reason) == ("breaks", "raised NotImplementedError: softcap comes later")
+
+
+def test_an_inferred_feature_that_is_not_implemented_is_not_applicable() -> None:
+    """The signature has it, nobody declared it: not applicable, with what the function said."""
+    row = engine_of(Attention(without_softcap)).judge(all_laws()[CAPS])
+    assert row.outcome == "not-applicable"
+    assert "softcap comes later" in row.reason
+    assert engine_of(Attention(without_softcap)).judge(all_laws()[OUTPUT]).outcome == "holds"
+
+
+def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() -> None:
+    """Only NotImplementedError is a refusal."""
+
+    def fails(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        if softcap is not None:
+            raise ValueError("softcap comes later")
+        return canonical_attention(query, key, value)
+
+    assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
+
+
+def repeating(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Grouped heads without an argument for them."""
+    group = query.shape[1] // key.shape[1]
+    return canonical_attention(query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1))
+
+
+def tiling(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """The same in the wrong order."""
+    group = query.shape[1] // key.shape[1]
+    return canonical_attention(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
+
+
+def broadcasting(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """One key head serves all by accident, two do not fit four."""
+    return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, dim=-1) @ value
+
+
+def careless(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Other key heads than it expects end its process, as those of a kernel that reads past its tensors."""
+    if query.shape[1] != key.shape[1]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return canonical_attention(query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome"),
+    [
+        (repeating, "holds"),
+        (tiling, "breaks"),
+        (broadcasting, "not-applicable"),
+        (careless, "not-applicable"),
+    ],
+)
+def test_grouped_heads_are_found_without_an_argument_for_them(
+    function: Callable[..., Any], outcome: str
+) -> None:
+    """Who takes fewer key heads in either order is judged; who does not, or dies of it, is not."""
+    engine = engine_of(Attention(function, dtypes=("float32",)))
+    assert engine.judge(all_laws()["attention/heads/grouped-heads-equal-repeated-heads"]).outcome == outcome
+
+
+REFUSED = "attention/features/what-is-declared-unsupported-is-refused"
+
+
+def test_a_feature_declared_unsupported_must_raise() -> None:
+    """softcap=False, and the function silently takes one and ignores it: some law is broken."""
+
+    def ignores(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        return canonical_attention(query, key, value)
+
+    engine = engine_of(Attention(ignores, softcap=False))
+    broken = [each.id for each in choose("attention") if engine.judge(each).outcome == "breaks"]
+    assert broken == [REFUSED]
+
+
+def test_a_feature_that_raises_as_declared_is_right() -> None:
+    """softcap=False, and the function refuses one: the law about it holds."""
+
+    def refuses(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+        if softcap is not None:
+            raise TypeError("no softcap here")
+        return canonical_attention(query, key, value)
+
+    assert engine_of(Attention(refuses, softcap=False)).judge(all_laws()[REFUSED]).outcome == "holds"
+
+
+def detaching(*names: str) -> Callable[..., Any]:
+    """Attention whose output does not depend on these inputs for autograd."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        given = {"query": query, "key": key, "value": value}
+        return canonical_attention(**{n: x.detach() if n in names else x for n, x in given.items()})
+
+    return attention
+
+
+@pytest.mark.parametrize("declared", [None, True])
+@pytest.mark.parametrize("missing", ["query", "key", "value"])
+def test_a_gradient_that_is_missing_for_one_input_is_a_break(missing: str, declared: bool | None) -> None:
+    """Gradients for some inputs and none for another, declared or not."""
+    row = engine_of(Attention(detaching(missing), gradients=declared)).judge(all_laws()[GRADIENTS])
+    assert (row.outcome, row.reason) == ("breaks", f"the output carries a gradient, but none for {missing}")
+
+
+def test_no_gradient_at_all_is_not_applicable_unless_declared() -> None:
+    """Without a backward the gradient laws do not apply; a subject that declares gradients breaks them."""
+    function = detaching("query", "key", "value")
+    undeclared = engine_of(Attention(function)).judge(all_laws()[GRADIENTS])
+    assert (undeclared.outcome, undeclared.reason) == ("not-applicable", "the output carries no gradient")
+    declared = engine_of(Attention(function, gradients=True)).judge(all_laws()[GRADIENTS])
+    assert (declared.outcome, declared.reason) == (
+        "breaks",
+        "the output carries no gradient, and gradients are declared",
+    )
+    ruled_out = engine_of(Attention(function, gradients=False)).judge(all_laws()[GRADIENTS])
+    assert (ruled_out.outcome, ruled_out.reason) == ("not-applicable", "has no gradients, as declared")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda output: output[..., :1], r"output has shape \(1, 2, 3, 1\), expected \(1, 2, 3, 2\)"),
+        (lambda output: output.double(), "output has dtype torch.float64, expected torch.float32"),
+        (lambda output: output.tolist(), "returned a list, expected a torch.Tensor"),
+        (lambda output: None, "returned None, expected a torch.Tensor"),
+        (lambda output: (output,), "returned a tuple, expected a torch.Tensor"),
+    ],
+)
+def test_an_output_of_the_wrong_form_is_a_break(wrong: Callable[[Tensor], Any], message: str) -> None:
+    """Shape, dtype and type are named, as they are and as they should be."""
+
+    def subject(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return wrong(canonical_attention(query, key, value))  # type: ignore[arg-type]
+
+    engine = engine_of(Attention(subject, dtypes=("float32",)))
+    error = engine.example(all_laws()[OUTPUT], PLAIN).error
+    with pytest.raises(LawBroken, match=f"^{message}$"):
+        raise LawBroken(error)

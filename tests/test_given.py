@@ -1,0 +1,116 @@
+"""Repairs bring a case to where a law speaks, and leave it there."""
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from headcheck import given as shared
+from headcheck.attention import drawing, given
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import build
+from headcheck.attention.patterns import DEAD_ROWS
+from headcheck.laws import Law, choose
+from tests.drawn import by_hypothesis, prepared, seeded, strict
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# Repairs
+
+Predicate = Callable[[Case], bool]
+HIDING = ("padding", "left-padding", "dead-prefix", "last-key-only", "all-dead")
+REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
+    "masked": (given.masked, lambda c: c.mask not in ("none", "all-true")),
+    "hiding_keys": (given.hiding_keys, lambda c: c.mask in HIDING),
+    "hiding_something": (
+        given.hiding_something,
+        lambda c: c.is_causal or c.window is not None or c.mask not in ("none", "all-true"),
+    ),
+    "boolean_mask": (
+        given.boolean_mask,
+        lambda c: c.mask not in ("none", "all-true") and c.mask_form == "boolean",
+    ),
+    "unmasked": (given.unmasked, lambda c: c.mask == "none" and not c.is_causal and c.window is None),
+    "no_mask": (given.no_mask, lambda c: c.mask == "none"),
+    "not_causal": (given.not_causal, lambda c: not c.is_causal and c.window is None and not c.alibi),
+    "without_causal": (given.without_causal, lambda c: not c.is_causal),
+    "causal": (given.causal, lambda c: c.is_causal),
+    "live_rows": (given.live_rows, lambda c: c.mask not in DEAD_ROWS and c.mask_axes != "bhq1"),
+    "default_scale": (given.default_scale, lambda c: c.scale is None),
+    "plain": (
+        given.plain,
+        lambda c: not c.sinks and c.softcap is None and not c.alibi and c.window is None,
+    ),
+    "without": (given.without("sinks", "window"), lambda c: not c.sinks and c.window is None),
+    "at_least": (shared.at_least(kv_len=3, batch=2), lambda c: c.kv_len >= 3 and c.batch >= 2),
+    "at_most": (shared.at_most(kv_len=3, q_len=2), lambda c: c.kv_len <= 3 and c.q_len <= 2),
+    "one_in": (
+        shared.one_in(3, given.unmasked, shared.at_most(q_len=1)),
+        lambda c: (
+            c.written_out
+            or c.seed // 11 % 3 > 0
+            or (c.mask == "none" and c.q_len == 1 and not c.is_causal and c.window is None)
+        ),
+    ),
+    "long_rows": (
+        given.long_rows,
+        lambda c: c.kv_len > 1024 and c.batch == 1 and max(c.q_len - 2, c.head_dim - 4, c.value_dim - 4) <= 0,
+    ),
+    "beside_a_block": (given.beside_a_block, lambda c: c.kv_len in (15, 16, 17, 31, 32, 33, 63, 64, 65)),
+    "alike": (given.alike("batch", "heads"), lambda c: c.batch == c.heads),
+    "equal_heads": (given.equal_heads, lambda c: c.kv_heads == c.heads),
+    "grouped": (given.grouped, lambda c: 1 < c.kv_heads < c.heads),
+    "having": (shared.having(batch=2), lambda c: c.batch == 2),
+    "one_of": (shared.one_of("mask_form", "bias", "additive"), lambda c: c.mask_form in ("bias", "additive")),
+}
+
+
+def test_no_repair_is_missing_here() -> None:
+    """Every public function of `given` is under test below."""
+    public = {
+        name
+        for module in (given, shared)
+        for name, each in vars(module).items()
+        if inspect.isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert public == set(REPAIRS)
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_a_repair_does_what_it_says_once(name: str) -> None:
+    """After it the case is where its docstring says; a case that was there already is left alone."""
+    repair, there = REPAIRS[name]
+    cases = [*seeded(prepared(), 400), *by_hypothesis(prepared(), 60)]
+    moved = 0
+    for case in cases:
+        repaired = repair(case)
+        assert there(repaired), f"{name}: {case}"
+        assert repair(repaired) == repaired
+        if there(case):
+            assert repaired == case, f"{name} changed a case that was there: {case}"
+        moved += repaired != case
+    assert moved > 0
+
+
+def test_live_rows_live() -> None:
+    """After `live_rows`, a mask by itself leaves every query a key."""
+    for case in seeded(prepared(), 600):
+        alone = given.live_rows(case).but(is_causal=False, window=None)
+        x = build(drawing.fit(alone, prepared()))
+        assert not bool(x.dead_rows.any()), str(alone)
+
+
+@pytest.mark.parametrize("law", choose("attention"), ids=lambda law: law.id)
+def test_preparing_a_case_for_a_law_is_done_in_one_go(law: Law) -> None:
+    """Repairing and fitting a case twice is doing it once: or it could not be made smaller."""
+    for subject in (prepared(), strict("refused"), strict("square"), strict("boolean")):
+        if any(subject.lacks(feature) for feature in law.needs):
+            continue
+        for case in seeded(subject, 60):
+            once = drawing.fit(law.repaired(case), subject)
+            assert drawing.fit(law.repaired(once), subject) == once
