@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from headcheck.golden.export import golden_json, golden_schema
+from headcheck.golden.page import golden_page
 from headcheck.laws import Law, all_laws
 
 HERE = Path(__file__).parent
@@ -49,7 +51,12 @@ def _law(law: Law) -> str:
     return f"### {law.name}\n\n{law.statement}\n\n{listed}"
 
 
-PAGES = {HERE / "laws.md": laws_page}
+PAGES = {
+    HERE / "laws.md": laws_page,
+    HERE / "golden.md": golden_page,
+    HERE / "golden.json": golden_json,
+    HERE / "golden.schema.json": golden_schema,
+}
 """Each generated page and what writes it."""
 
 

@@ -1,0 +1,87 @@
+"""The verdict on a claim is computed, then held to the declared one."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from headcheck.golden.ledger import Claim, Verdict
+from headcheck.golden.stated import DIGITS, as_printed, near, numbers, written
+
+SAME = mpmath.mpf(10) ** (15 - DIGITS)
+"""How far two exact ways may be apart where both are numbers of 60 digits, relative to numbers above 1."""
+EPSILON = Fraction(1, 2**53)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found about one claim, and what is wrong with its entry in the ledger, if anything."""
+
+    verdict: Verdict
+    right: str
+    """The value that the document should have printed, at its precision."""
+    exact: str
+    """The exact value with 15 digits."""
+    problems: tuple[str, ...]
+
+
+def judge(claim: Claim) -> Judgement:
+    """Compute the verdict, and hold the second way, the reference, the chain and the slip to what they say."""
+    if claim.derived is None or claim.stated is None:
+        problems = () if claim.reason else ("no derivation, and no reason for that",)
+        return Judgement("not-checkable", "", "", problems)
+    value = claim.derived.exact()
+    found: list[str] = []
+    verdict: Verdict = "confirmed"
+    if not claim.stated.agrees(value):
+        verdict = "rounding" if claim.chain and claim.stated.agrees(claim.chain()) else "erratum"
+    if verdict != claim.verdict:
+        found.append(f"declared {claim.verdict}, found {verdict}: the exact value is {written(value)}")
+    if claim.gives and not claim.stated.agrees(claim.gives()):
+        found.append(f"the slip gives {written(claim.gives())}, not {claim.stated.text}")
+    if claim.verdict == "erratum" and not claim.slip:
+        found.append("an erratum says what slipped, or that it cannot be told")
+    found += _second_way(claim, value) + _reference(claim, value)
+    return Judgement(verdict, as_printed(value, claim.stated), written(value), tuple(found))
+
+
+def _second_way(claim: Claim, value: Any) -> list[str]:
+    if claim.derived is None or claim.derived.again is None:
+        return []
+    again = claim.derived.again()
+    if _all_near(value, again, SAME):
+        return []
+    return [f"the second way gives {written(again, 30)}, the first {written(value, 30)}"]
+
+
+def _reference(claim: Claim, value: Any) -> list[str]:
+    if claim.derived is None or claim.derived.reference is None:
+        return []
+    got = claim.derived.reference()
+    bound = EPSILON * Fraction(claim.derived.steps)
+    if _all_near(value, got, bound):
+        return []
+    return [f"the reference gives {written(got, 17)}, more than {float(bound):.2g} from {written(value, 17)}"]
+
+
+def _all_near(exact: Any, other: Any, relative: Any) -> bool:
+    (axes, want), (other_axes, got) = numbers(exact), numbers(other)
+    if axes != other_axes:
+        return False
+    return all(_near(a, b, relative) for a, b in zip(want, got, strict=True))
+
+
+def _near(a: Any, b: Any, relative: Any) -> bool:
+    if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Fraction) and isinstance(b, Fraction)):
+        return near(a, b, Fraction(0))
+    with mpmath.workdps(DIGITS):
+        size = max(
+            mpmath.mpf(1), abs(mpmath.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a)
+        )
+        far = (
+            mpmath.mpf(relative.numerator) / relative.denominator
+            if isinstance(relative, Fraction)
+            else relative
+        )
+        return near(a, b, far * size if mpmath.isfinite(size) else mpmath.mpf(0))
