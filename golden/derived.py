@@ -70,6 +70,15 @@ def _picked(value: Any, index: tuple[int, ...]) -> Any:
     return value
 
 
+def holds(exact: Way, again: Way | None = None, reference: Way | None = None) -> Derived:
+    """A statement in words: each way says whether it is true."""
+    return Derived(
+        exact=lambda: bool(exact()),
+        again=None if again is None else widely(lambda: bool(again())),
+        reference=None if reference is None else lambda: bool(reference()),
+    )
+
+
 def product(left: str, right: str) -> Derived:
     """A matrix product of printed decimals."""
     return Derived(
