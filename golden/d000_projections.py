@@ -3,7 +3,7 @@
 import sympy
 import torch
 
-from headcheck.golden.derived import Derived, Worked, holds, product
+from headcheck.golden.derived import Derived, Worked, holds, product, simplified
 from headcheck.golden.exact import fractions, matrix, product_again
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
@@ -16,7 +16,17 @@ W_Q, W_K, W_V = "1 0; 0 1", "0 1; 1 0", "2 0; 0 2"
 QUERY, KEY, VALUE = "1.0 0.5; 0.2 0.9", "0.5 1.0; 0.9 0.2", "2.0 1.0; 0.4 1.8"
 EXAMPLE = Worked(QUERY, KEY, VALUE)
 NAMES = {"q": "query", "k": "key", "v": "value"}
+ZEROS = "0 0; 0 0; 0 0; 0 0"
+ZEROS = "0 0; 0 0; 0 0; 0 0"
 PROJECTED = {"q": product(X, W_Q), "k": product(X, W_K), "v": product(X, W_V)}
+
+PRODUCTS = Derived(
+    exact=lambda: [
+        [a * b for a, b in zip(matrix(QUERY).row(0), row, strict=True)] for row in matrix(KEY).tolist()
+    ],
+    again=lambda: [[a * b for a, b in zip(fractions(QUERY)[0], row, strict=True)] for row in fractions(KEY)],
+)
+"""The summands of the dot products of token 0 with tokens 0 and 1."""
 
 # Lines 130 to 157: the three roles and the three matrices
 
@@ -118,14 +128,7 @@ for token, parts, place in (
         place[6:17],
         f"The products in the score of token 0 against token {token}.",
         exactly(parts),
-        Derived(
-            lambda token=token: [
-                a * b for a, b in zip(matrix(QUERY).row(0), matrix(KEY).row(token), strict=True)
-            ],
-            lambda token=token: [
-                a * b for a, b in zip(fractions(QUERY)[0], fractions(KEY)[token], strict=True)
-            ],
-        ),
+        PRODUCTS.at(token),
     )
     HAND.confirmed(
         f"dot-0-{token}",
@@ -172,11 +175,7 @@ for token in (0, 1):
         rf"\alpha_{{0{token}}} = \frac{{2.028}}{{4.056}} = 0.50",
         f"The weight of token 0 for token {token}.",
         exactly("0.50"),
-        Derived(
-            lambda token=token: sympy.simplify(EXAMPLE.weights.exact()[0, token]),
-            EXAMPLE.weights.at(0, token).again,
-            EXAMPLE.weights.at(0, token).reference,
-        ),
+        simplified(EXAMPLE.weights).at(0, token),
         formula=rf"\alpha_{{0{token}}} = \frac{{e^{{s}}}}{{2 e^{{s}}}}",
     )
 HAND.confirmed(
@@ -207,11 +206,7 @@ for name, line, place in (
         place,
         "The output of token 0.",
         exactly("1.20 1.40"),
-        Derived(
-            lambda: [sympy.simplify(each) for each in EXAMPLE.output.exact().row(0)],
-            EXAMPLE.output.at(0).again,
-            EXAMPLE.output.at(0).reference,
-        ),
+        simplified(EXAMPLE.output).at(0),
         formula=r"z_0 = \frac{1}{2} v_0 + \frac{1}{2} v_1",
     )
 HAND.confirmed(
@@ -318,11 +313,7 @@ CODE.confirmed(
     "[4, 2]",
     "The shape of the output.",
     shape(4, 2),
-    Derived(
-        lambda: (sympy.zeros(4, 4) * sympy.zeros(4, 2)).shape,
-        lambda: (torch.zeros(4, 2) @ torch.zeros(4, 2).T @ torch.zeros(4, 2)).shape,
-        lambda: Worked(*["0 0; 0 0; 0 0; 0 0"] * 3).output.reference().shape,  # type: ignore[misc]
-    ),
+    Worked(ZEROS, ZEROS, ZEROS).output.axes(),
 )
 CODE.confirmed(
     "dimensions-may-differ",

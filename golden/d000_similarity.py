@@ -215,11 +215,7 @@ HAND.confirmed(
     "sum to exactly 1.0",
     "The weights sum to exactly one.",
     exactly("1.0"),
-    Derived(
-        lambda: sympy.Rational(sympy.simplify(sum(WEIGHTS.exact()))),
-        lambda: sum(_cuts()),
-        lambda: sum(EXAMPLE.weights.at(1).reference()),  # type: ignore[misc]
-    ),
+    replace(WEIGHTS.map(sum), exact=lambda: sympy.simplify(sum(WEIGHTS.exact()))),
     formula=r"\alpha_{10} + \alpha_{11} + \alpha_{12} = 1 \quad 0.329 + 0.402 + 0.269 = 1",
 )
 
@@ -316,11 +312,7 @@ CODE.confirmed(
     "[4, 4]",
     "The scores of four tokens against four.",
     shape(4, 4),
-    Derived(
-        lambda: matrix(E).shape[:1] * 2,
-        lambda: TOKENS.scores.exact().shape,
-        lambda: TOKENS.scores.reference().shape,
-    ),
+    TOKENS.scores.axes(),
 )
 CODE.confirmed(
     "context-shape",
@@ -328,9 +320,7 @@ CODE.confirmed(
     "[4, 3]",
     "The context vectors of four tokens.",
     shape(4, 3),
-    Derived(
-        lambda: matrix(E).shape, lambda: TOKENS.output.exact().shape, lambda: TOKENS.output.reference().shape
-    ),
+    TOKENS.output.axes(),
 )
 CODE.confirmed(
     "rows-sum-to-one",

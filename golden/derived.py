@@ -19,7 +19,7 @@ from headcheck.golden.exact import (
     wide,
     widely,
 )
-from headcheck.golden.stated import nested
+from headcheck.golden.stated import EPSILON, all_near, nested, numbers
 from headcheck.reference import attention
 
 Way = Callable[[], Any]
@@ -47,6 +47,10 @@ class Derived:
         """One entry or row, in each of the ways."""
         entry = {"entry": " ".join(map(str, index))}
         return replace(self.map(lambda value: _picked(value, index)), inputs={**self.inputs, **entry})
+
+    def axes(self) -> "Derived":
+        """The shape, in each of the ways."""
+        return self.map(lambda value: numbers(value)[0])
 
     def map(self, function: Callable[[Any], Any]) -> "Derived":
         """A function of the value, in each of the ways; it must do for sympy, mpmath and floats alike."""
@@ -77,6 +81,24 @@ def holds(exact: Way, again: Way | None = None, reference: Way | None = None) ->
         again=None if again is None else widely(lambda: bool(again())),
         reference=None if reference is None else lambda: bool(reference()),
     )
+
+
+def same(left: Way, right: Way, reference: Way | None = None) -> Derived:
+    """An equation: both sides are the same exact numbers, and the reference's are near them."""
+    return holds(
+        exact=widely(lambda: all_near(left(), right())),
+        reference=None if reference is None else lambda: all_near(left(), reference(), STEPS * EPSILON),
+    )
+
+
+def simplified(derived: Derived) -> Derived:
+    """The exact way simplified, where what is left of a symbolic matrix is rational."""
+    return replace(derived, exact=lambda: sympy.simplify(derived.exact()))
+
+
+def counted(formula: Way, build: Way | None = None) -> Derived:
+    """A count or a shape: by formula, and by building the thing and counting."""
+    return Derived(exact=formula, again=build)
 
 
 def product(left: str, right: str) -> Derived:

@@ -101,3 +101,17 @@ def cut(number: Any, places: int) -> sympy.Rational:
     """A number as it is printed: rounded half up to so many decimals."""
     scaled = sympy.N(sympy.sympify(number), DIGITS) * 10**places
     return sympy.Rational(int(sympy.floor(scaled + sympy.Rational(1, 2))), 10**places)
+
+
+# Shapes
+
+
+def contracted(labels: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a product of tensors by the labels of their axes: contracted("ij,jk->ik", (2, 3), (3, 4))."""
+    given, _, result = labels.partition("->")
+    sizes: dict[str, int] = {}
+    for names, axes in zip(given.split(","), shapes, strict=True):
+        for name, size in zip(names, axes, strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise ValueError(f"axis {name} of {labels} is {sizes[name]} and {size}")
+    return tuple(sizes[name] for name in result)

@@ -4,14 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import mpmath
-
 from headcheck.golden.ledger import Claim, Verdict
-from headcheck.golden.stated import DIGITS, as_printed, near, numbers, written
-
-SAME = mpmath.mpf(10) ** (15 - DIGITS)
-"""How far two exact ways may be apart where both are numbers of 60 digits, relative to numbers above 1."""
-EPSILON = Fraction(1, 2**53)
+from headcheck.golden.stated import EPSILON, SAME, all_near, as_printed, written
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ def _second_way(claim: Claim, value: Any) -> list[str]:
     if claim.derived is None or claim.derived.again is None:
         return []
     again = claim.derived.again()
-    if _all_near(value, again, SAME):
+    if all_near(value, again, SAME):
         return []
     return [f"the second way gives {written(again, 30)}, the first {written(value, 30)}"]
 
@@ -60,28 +54,6 @@ def _reference(claim: Claim, value: Any) -> list[str]:
         return []
     got = claim.derived.reference()
     bound = EPSILON * Fraction(claim.derived.steps)
-    if _all_near(value, got, bound):
+    if all_near(value, got, bound):
         return []
     return [f"the reference gives {written(got, 17)}, more than {float(bound):.2g} from {written(value, 17)}"]
-
-
-def _all_near(exact: Any, other: Any, relative: Any) -> bool:
-    (axes, want), (other_axes, got) = numbers(exact), numbers(other)
-    if axes != other_axes:
-        return False
-    return all(_near(a, b, relative) for a, b in zip(want, got, strict=True))
-
-
-def _near(a: Any, b: Any, relative: Any) -> bool:
-    if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Fraction) and isinstance(b, Fraction)):
-        return near(a, b, Fraction(0))
-    with mpmath.workdps(DIGITS):
-        size = max(
-            mpmath.mpf(1), abs(mpmath.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a)
-        )
-        far = (
-            mpmath.mpf(relative.numerator) / relative.denominator
-            if isinstance(relative, Fraction)
-            else relative
-        )
-        return near(a, b, far * size if mpmath.isfinite(size) else mpmath.mpf(0))

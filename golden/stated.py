@@ -14,6 +14,9 @@ import mpmath
 import sympy
 
 DIGITS = 60
+SAME = mpmath.mpf(10) ** (15 - DIGITS)
+"""How far two exact ways may be apart where both are numbers of 60 digits, relative to numbers above 1."""
+EPSILON = Fraction(1, 2**53)
 Kind = Literal["number", "shape", "statement"]
 Number = Any
 """A truth value, a Fraction, or a number of mpmath."""
@@ -155,6 +158,29 @@ def near(a: Number, b: Number, distance: Fraction | mpmath.mpf) -> bool:
     with mpmath.workdps(DIGITS):
         x, y, far = (_wide(each) for each in (a, b, distance))
         return bool(x == y) or bool(abs(x - y) <= far)
+
+
+def all_near(exact: Any, other: Any, relative: Any = SAME) -> bool:
+    """Whether two values have one shape, and entries so near relative to numbers above 1; fractions equal."""
+    (axes, want), (other_axes, got) = numbers(exact), numbers(other)
+    if axes != other_axes:
+        return False
+    return all(_near(a, b, relative) for a, b in zip(want, got, strict=True))
+
+
+def _near(a: Any, b: Any, relative: Any) -> bool:
+    if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Fraction) and isinstance(b, Fraction)):
+        return near(a, b, Fraction(0))
+    with mpmath.workdps(DIGITS):
+        size = max(
+            mpmath.mpf(1), abs(mpmath.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a)
+        )
+        far = (
+            mpmath.mpf(relative.numerator) / relative.denominator
+            if isinstance(relative, Fraction)
+            else relative
+        )
+        return near(a, b, far * size if mpmath.isfinite(size) else mpmath.mpf(0))
 
 
 def _wide(number: Number) -> mpmath.mpf:
