@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
-from headcheck.golden.ledger import DOCUMENTS, Block, Latent, Run, ledger
+from headcheck.golden.ledger import DOCUMENTS, Block, Probe, Run, ledger
 
 NOT_AT_HAND = "the documents are not at hand; --documents DIR says where they are"
 LIMIT_S = 1800
@@ -93,26 +93,26 @@ def ran(folder: Path, document: str) -> Ran:
     """Run everything that the ledger holds of a document's code."""
     library = Library(folder)
     blocks = [block for block in ledger().blocks.values() if block.document == document]
-    probes = [latent for latent in ledger().latent.values() if latent.document == document]
+    probes = [probe for probe in ledger().probes.values() if probe.document == document]
     sources = {block.id: library.source(block) for block in blocks}
     jobs = [list(sources.values()), *([source] for source in sources.values())]
     jobs += [
-        [latent.setting, *(sources[each.id] for each in ledger().blocks_named(latent)), latent.probe]
-        for latent in probes
+        [probe.setting, *(sources[each.id] for each in ledger().blocks_named(probe)), probe.probe]
+        for probe in probes
     ]
     in_order, *rest = run_jobs(jobs)
     alone, probed = rest[: len(blocks)], rest[len(blocks) :]
     return Ran(
         {block.id: outcome[0] for block, outcome in zip(blocks, alone, strict=True)},
         {block.id: outcome for block, outcome in zip(blocks, in_order, strict=True)},
-        {latent.id: outcome[-1] for latent, outcome in zip(probes, probed, strict=True)},
+        {probe.id: outcome[-1] for probe, outcome in zip(probes, probed, strict=True)},
     )
 
 
 # What was found against what the ledger says
 
 
-def not_applicable(entry: Block | Latent, folder: Path | None) -> str:
+def not_applicable(entry: Block | Probe, folder: Path | None) -> str:
     """Why a block or a probe cannot be run here; empty where it can."""
     if folder is None:
         return NOT_AT_HAND
@@ -149,12 +149,12 @@ def _differences(said: Run, outcome: Outcome) -> list[str]:
     return problems
 
 
-def latent_problems(latent: Latent, folder: Path) -> list[str]:
-    """Where a probe of a latent fault finds otherwise than the ledger says."""
-    outcome = ran(folder, latent.document).probes[latent.id]
+def probe_problems(probe: Probe, folder: Path) -> list[str]:
+    """Where a probe finds otherwise than the ledger says."""
+    outcome = ran(folder, probe.document).probes[probe.id]
     printed = "\n".join(outcome.printed)
-    if outcome.error or printed != latent.prints:
-        return [f"expected {latent.prints!r}, found {outcome.error or printed!r}"]
+    if outcome.error or printed != probe.prints:
+        return [f"expected {probe.prints!r}, found {outcome.error or printed!r}"]
     return []
 
 

@@ -94,6 +94,21 @@ def transposed(rows: Sequence[Sequence[Any]]) -> Rows:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+# Sinusoidal positions
+
+
+def sinusoid(position: int, dim: int, d_model: int) -> sympy.Expr:
+    """sin(pos / 10000^(2i/d)) in dim 2i, the cosine in dim 2i + 1."""
+    angle = position / sympy.Integer(10000) ** sympy.Rational(dim // 2 * 2, d_model)
+    return sympy.cos(angle) if dim % 2 else sympy.sin(angle)
+
+
+def sinusoid_again(position: int, dim: int, d_model: int) -> mpmath.mpf:
+    """The real or imaginary part of e^(i angle), the angle by exponential and logarithm; within `widely`."""
+    turned = mpmath.expj(position * mpmath.exp(-mpmath.log(10000) * (dim - dim % 2) / d_model))
+    return turned.real if dim % 2 else turned.imag
+
+
 # As the author calculates
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from headcheck.golden.judging import judge
-from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Latent, Run, ledger
+from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Probe, Run, ledger
 from headcheck.golden.stated import digits, numbers
 
 SCHEMA_VERSION = 1
@@ -23,7 +23,7 @@ def golden_json() -> str:
             ],
             "claims": [_claim(claim) for claim in holds.claims.values()],
             "blocks": [_block(block) for block in holds.blocks.values()],
-            "latent_faults": [_latent(latent) for latent in holds.latent.values()],
+            "probes": [_probe(probe) for probe in holds.probes.values()],
         }
     )
 
@@ -74,17 +74,19 @@ def _run(run: Run) -> dict[str, Any]:
     return {"error": run.error, "warnings": list(run.warnings), "prints": list(run.prints)}
 
 
-def _latent(latent: Latent) -> dict[str, Any]:
+def _probe(probe: Probe) -> dict[str, Any]:
     return {
-        "id": latent.id,
-        "document": latent.document,
-        "line": latent.line,
-        "what": latent.what,
-        "blocks": [block.id for block in ledger().blocks_named(latent)],
-        "probe": latent.probe,
-        "prints": latent.prints,
-        "fault": latent.fault,
-        "why_no_fault": latent.why_no_fault,
+        "id": probe.id,
+        "document": probe.document,
+        "line": probe.line,
+        "kind": probe.kind,
+        "what": probe.what,
+        "blocks": [block.id for block in ledger().blocks_named(probe)],
+        "setting": probe.setting,
+        "probe": probe.probe,
+        "prints": probe.prints,
+        "fault": probe.fault,
+        "why_no_fault": probe.why_no_fault,
     }
 
 
@@ -124,9 +126,10 @@ def golden_schema() -> str:
         "alone": run,
         "in_order": run,
     }
-    latent = {
+    probe = {
         **{name: claim[name] for name in ("id", "document", "line", "what")},
-        **dict.fromkeys(("probe", "prints", "fault", "why_no_fault"), text),
+        "kind": {"enum": ["latent fault", "behaviour"]},
+        **dict.fromkeys(("setting", "probe", "prints", "fault", "why_no_fault"), text),
         "blocks": texts,
     }
     ledger_of = {
@@ -134,7 +137,7 @@ def golden_schema() -> str:
         "documents": _array(_object(dict.fromkeys(("id", "title", "author", "sha256"), text))),
         "claims": _array(_object(claim, more)),
         "blocks": _array(_object(block)),
-        "latent_faults": _array(_object(latent)),
+        "probes": _array(_object(probe)),
     }
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

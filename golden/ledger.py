@@ -132,13 +132,14 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latent:
-    """A latent fault of a document's code, with the smallest input that shows it."""
+class Probe:
+    """A latent fault of a document's code with the smallest input that shows it, or a behaviour of that code."""
 
     id: str
     line: int
+    kind: Literal["latent fault", "behaviour"]
     what: str
-    """The fault, in a sentence."""
+    """The fault or the behaviour, in a sentence."""
     blocks: tuple[str, ...]
     """The names of the blocks that the probe needs, of the same section or document."""
     probe: str
@@ -148,7 +149,7 @@ class Latent:
     setting: str = ""
     """Lines of our own, run before the blocks: the imports that they presuppose."""
     fault: str = ""
-    """The entry of the fault corpus with the same fault, which the laws break."""
+    """Of a latent fault: the entry of the fault corpus with the same fault, which the laws break."""
     why_no_fault: str = ""
     """Why there is none."""
 
@@ -169,7 +170,7 @@ class Section:
     name: str
     claims: list[Claim] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    latent: list[Latent] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
 
     def _id(self, name: str) -> str:
         return f"{self.document}/{self.name}/{name}"
@@ -276,8 +277,12 @@ class Section:
         )
 
     def latent_fault(self, name: str, line: int, what: str, **fields: Any) -> None:
-        """A latent fault of the code: the fields of `Latent`."""
-        self.latent.append(Latent(id=self._id(name), line=line, what=what, **fields))
+        """A latent fault of the code: the fields of `Probe`."""
+        self.probes.append(Probe(id=self._id(name), line=line, what=what, kind="latent fault", **fields))
+
+    def behaviour(self, name: str, line: int, what: str, **fields: Any) -> None:
+        """What the code does, where the text says something of it: the fields of `Probe`."""
+        self.probes.append(Probe(id=self._id(name), line=line, what=what, kind="behaviour", **fields))
 
 
 @dataclass(frozen=True)
@@ -286,14 +291,14 @@ class Ledger:
 
     claims: dict[str, Claim]
     blocks: dict[str, Block]
-    latent: dict[str, Latent]
+    probes: dict[str, Probe]
 
-    def blocks_named(self, latent: Latent) -> list[Block]:
-        """The blocks that a probe needs; their names may leave out what they share with the fault's id."""
-        own = latent.id.rpartition("/")[0]
+    def blocks_named(self, probe: Probe) -> list[Block]:
+        """The blocks that a probe needs; their names may leave out what they share with the probe's id."""
+        own = probe.id.rpartition("/")[0]
         return [
-            self.blocks.get(f"{own}/{name}") or self.blocks[f"{latent.document}/{name}"]
-            for name in latent.blocks
+            self.blocks.get(f"{own}/{name}") or self.blocks[f"{probe.document}/{name}"]
+            for name in probe.blocks
         ]
 
 
@@ -311,7 +316,7 @@ def ledger() -> Ledger:
         {each.id: each for each in sorted(entries, key=_place)}
         for entries in (
             _without_clash([entry for each in found for entry in getattr(each, kind)])
-            for kind in ("claims", "blocks", "latent")
+            for kind in ("claims", "blocks", "probes")
         )
     ]
     return Ledger(*parts)

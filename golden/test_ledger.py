@@ -1,6 +1,6 @@
-"""`pytest golden`: every claim, code block and latent fault of the ledger is one item.
+"""`pytest golden`: every claim, code block and probe of the ledger is one item.
 
-Blocks and faults are run where the documents are at hand (`--documents DIR`), and skipped with the reason where
+Blocks and probes are run where the documents are at hand (`--documents DIR`), and skipped with the reason where
 they are not.
 """
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headcheck.golden.blocks import block_problems, latent_problems, not_applicable, place_problem
+from headcheck.golden.blocks import block_problems, not_applicable, place_problem, probe_problems
 from headcheck.golden.judging import judge
-from headcheck.golden.ledger import Block, Claim, Latent, ledger
+from headcheck.golden.ledger import Block, Claim, Probe, ledger
 
 LEDGER = ledger()
 
@@ -46,10 +46,10 @@ def test_a_block_does_what_the_ledger_says(block: Block, documents: Path | None)
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("latent", LEDGER.latent.values(), ids=list(LEDGER.latent))
-def test_the_smallest_input_shows_the_fault(latent: Latent, documents: Path | None) -> None:
-    """The probe, run after the blocks, prints what the ledger says."""
-    require(not_applicable(latent, documents))
+@pytest.mark.parametrize("probe", LEDGER.probes.values(), ids=list(LEDGER.probes))
+def test_a_probe_finds_what_the_ledger_says(probe: Probe, documents: Path | None) -> None:
+    """Run after the blocks, on the smallest input that shows it, it prints what the ledger says."""
+    require(not_applicable(probe, documents))
     assert documents is not None
-    problems = latent_problems(latent, documents)
+    problems = probe_problems(probe, documents)
     assert not problems, "\n".join(problems)

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from headcheck.golden.judging import judge
-from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Latent, Run, ledger
+from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Probe, Run, ledger
 from headcheck.golden.stated import written
 
 SYMBOLS = {
@@ -57,7 +57,7 @@ def counts() -> str:
         "  ".join(f"{word:>{width}}" if n else f"{word:<{width}}" for n, (word, width) in enumerate(cells))
         for cells in ([*zip(row, widths, strict=True)] for row in rows)
     ]
-    code = f"{len(ledger().blocks)} code blocks and {len(ledger().latent)} latent faults of their code"
+    code = f"{len(ledger().blocks)} code blocks and {len(ledger().probes)} probes of their code"
     return "\n".join([*lines, f"and {code}; `headcheck golden ID` shows one"])
 
 
@@ -107,7 +107,7 @@ def without_way() -> str:
     )
 
 
-def in_full(entry: Claim | Block | Latent) -> str:
+def in_full(entry: Claim | Block | Probe) -> str:
     """One entry with everything that the ledger knows of it."""
     if isinstance(entry, Claim):
         rows = _claim_rows(entry)
@@ -116,7 +116,7 @@ def in_full(entry: Claim | Block | Latent) -> str:
         rows = [("alone", run_in_words(entry.alone)), ("in order", run_in_words(entry.in_order))]
         head = f"{entry.id}: document {entry.document}, lines {entry.first} to {entry.last}"
     else:
-        rows = _latent_rows(entry)
+        rows = _probe_rows(entry)
         head = f"{entry.id}: document {entry.document}, line {entry.line}"
     shown = [f"  {name + ':':12} {text}" for name, text in rows if text]
     return "\n".join([head, f"  {entry.what}", *shown])
@@ -146,12 +146,12 @@ def _claim_rows(claim: Claim) -> list[tuple[str, str]]:
     return [*rows, *(("PROBLEM", problem) for problem in judgement.problems)]
 
 
-def _latent_rows(latent: Latent) -> list[tuple[str, str]]:
+def _probe_rows(probe: Probe) -> list[tuple[str, str]]:
     return [
-        ("blocks", ", ".join(latent.blocks)),
-        ("probe", latent.probe.strip().replace("\n", "\n" + 15 * " ")),
-        ("prints", latent.prints.replace("\n", "\n" + 15 * " ")),
-        ("corpus", latent.fault or f"no fault: {latent.why_no_fault}"),
+        ("blocks", ", ".join(probe.blocks)),
+        ("probe", probe.probe.strip().replace("\n", "\n" + 15 * " ")),
+        ("prints", probe.prints.replace("\n", "\n" + 15 * " ")),
+        ("corpus", probe.fault or probe.why_no_fault),
     ]
 
 
@@ -163,15 +163,15 @@ def run_in_words(run: Run) -> str:
     return "; ".join(parts)
 
 
-def entry_named(name: str) -> list[Claim | Block | Latent]:
+def entry_named(name: str) -> list[Claim | Block | Probe]:
     """The entry of that id, or every one whose id holds the name."""
-    entries: dict[str, Claim | Block | Latent] = {**ledger().claims, **ledger().blocks, **ledger().latent}
+    entries: dict[str, Claim | Block | Probe] = {**ledger().claims, **ledger().blocks, **ledger().probes}
     return [entries[name]] if name in entries else [entries[each] for each in entries if name in each]
 
 
 def all_problems(folder: Path | None) -> list[str]:
     """Where the documents, the derivations or the code do otherwise than the ledger says."""
-    from headcheck.golden.blocks import block_problems, latent_problems, not_applicable
+    from headcheck.golden.blocks import block_problems, not_applicable, probe_problems
 
     found = [
         f"{claim.id}: {problem}" for claim in ledger().claims.values() for problem in judge(claim).problems
@@ -181,9 +181,9 @@ def all_problems(folder: Path | None) -> list[str]:
     for block in ledger().blocks.values():
         if not not_applicable(block, folder):
             found += [f"{block.id}: {problem}" for problem in block_problems(block, folder)]
-    for latent in ledger().latent.values():
-        if not not_applicable(latent, folder):
-            found += [f"{latent.id}: {problem}" for problem in latent_problems(latent, folder)]
+    for probe in ledger().probes.values():
+        if not not_applicable(probe, folder):
+            found += [f"{probe.id}: {problem}" for problem in probe_problems(probe, folder)]
     return found
 
 
