@@ -141,7 +141,7 @@ class Probe:
     what: str
     """The fault or the behaviour, in a sentence."""
     blocks: tuple[str, ...]
-    """The names of the blocks that the probe needs, of the same section or document."""
+    """The blocks that the probe needs: ids, or names of the same section."""
     probe: str
     """A few lines of our own, run after those blocks."""
     prints: str
@@ -294,12 +294,9 @@ class Ledger:
     probes: dict[str, Probe]
 
     def blocks_named(self, probe: Probe) -> list[Block]:
-        """The blocks that a probe needs; their names may leave out what they share with the probe's id."""
+        """The blocks that a probe needs, by their ids, or their names where they are of its own section."""
         own = probe.id.rpartition("/")[0]
-        return [
-            self.blocks.get(f"{own}/{name}") or self.blocks[f"{probe.document}/{name}"]
-            for name in probe.blocks
-        ]
+        return [self.blocks.get(f"{own}/{name}") or self.blocks[name] for name in probe.blocks]
 
 
 @cache
