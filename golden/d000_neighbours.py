@@ -21,6 +21,15 @@ def _side(a: int, b: int) -> sympy.Expr:
     return (end[0] - start[0]) * (y - start[1]) - (end[1] - start[1]) * (x - start[0])
 
 
+READ.confirmed(
+    "no-longer-itself",
+    78,
+    "is no longer just its own embedding",
+    "The output of token 1 differs from token 1.",
+    HOLDS,
+    CONTEXT.map(lambda z: bool(z[0] * 10 != 8 and z[1] * 10 != 6)),
+)
+
 # The three neighbours, lines 80 to 82
 
 for name, line, place, printed, number in (
@@ -259,6 +268,15 @@ READ.erratum(
     slip="A mean lies between the smallest and the largest component. Here the second component of token 0 rises "
     "from 0 to 0.393, and the output of token 1 is above the first component of token 2.",
     formula=r"\min_j x_{jc} \le z_{ic} \le \max_j x_{jc}",
+)
+READ.confirmed(
+    "direction-changes",
+    89,
+    "What changes is the direction",
+    "The output of token 1 points away from token 1, towards token 2.",
+    HOLDS,
+    CONTEXT.map(lambda z: bool(z[1] * 8 > z[0] * 6)),
+    formula=r"\frac{0.510}{0.650} > \frac{0.6}{0.8}",
 )
 READ.confirmed(
     "between-the-tokens",

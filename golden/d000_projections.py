@@ -1,5 +1,8 @@
 """Document 000, lines 128 to 240: queries, keys and values from three projections, by hand and in code."""
 
+from collections.abc import Callable
+from typing import Any
+
 import sympy
 import torch
 
@@ -27,6 +30,21 @@ PRODUCTS = Derived(
     again=lambda: [[a * b for a, b in zip(fractions(QUERY)[0], row, strict=True)] for row in fractions(KEY)],
 )
 """The summands of the dot products of token 0 with tokens 0 and 1."""
+
+
+def _maps_as_said(weights: str) -> Derived:
+    """Whether the matrix maps every [a, b], and the two embeddings, as its name says."""
+    maps: dict[str, Callable[[Any, Any], list[Any]]] = {
+        W_Q: lambda a, b: [a, b],
+        W_K: lambda a, b: [b, a],
+        W_V: lambda a, b: [2 * a, 2 * b],
+    }
+    said, (a, b) = maps[weights], sympy.symbols("a b")
+    return holds(
+        lambda: list(sympy.Matrix([[a, b]]) * matrix(weights)) == said(a, b),
+        lambda: product_again(fractions(X), fractions(weights)) == [said(*row) for row in fractions(X)],
+    )
+
 
 # Lines 130 to 157: the three roles and the three matrices
 
@@ -106,6 +124,31 @@ for letter, line, rows in (("q", 163, QUERY), ("k", 169, KEY), ("v", 175, VALUE)
             PROJECTED[letter].at(token),
             formula=rf"{letter}_{token} = x_{token} W_{letter.upper()}",
         )
+
+for name, line, place, what, w in (
+    (
+        "queries-are-embeddings",
+        161,
+        "each query equals the raw embedding",
+        "The query of a token is its embedding.",
+        W_Q,
+    ),
+    (
+        "keys-are-swapped",
+        167,
+        "the second input feature becomes the first output",
+        "The key is the swapped embedding.",
+        W_K,
+    ),
+    (
+        "values-are-doubled",
+        173,
+        "scales every dimension by 2",
+        "The value of a token is twice its embedding.",
+        W_V,
+    ),
+):
+    HAND.confirmed(name, line, place, what, HOLDS, _maps_as_said(w))
 
 # Lines 177 to 181: scores
 

@@ -119,6 +119,15 @@ IDEA.confirmed(
     formula=r"s = \frac{q \cdot k}{\sqrt{d_k}}",
 )
 IDEA.confirmed(
+    "dot-products-grow",
+    252,
+    "the dot products grow very large",
+    "Unscaled, the variance of a dot product is d_k: here of d_k = 512.",
+    exactly("512"),
+    Derived(lambda: 512 * _variance_of_product(), lambda: _variance_by_generating_function().subs(D, 512)),
+    formula=r"\text{Var}(q \cdot k) = d_k",
+)
+IDEA.confirmed(
     "gradients-are-tiny",
     252,
     "its gradients are tiny",

@@ -42,7 +42,7 @@ def _context_by_cuts() -> list[sympy.Rational]:
     return [weights[0] + own[0], own[1] + weights[2]]
 
 
-# Lines 43 to 47: the equations
+# Lines 43 to 54: the equations and the embeddings
 
 HAND.confirmed(
     "same-direction-scores-most",
@@ -100,6 +100,15 @@ HAND.confirmed(
         lambda: EXAMPLE.output.exact() == softmax_rows(matrix(X) * matrix(X).T) * matrix(X),
     ),
     formula=r"z_i = \sum_j \alpha_{ij} x_j",
+)
+
+HAND.confirmed(
+    "embeddings",
+    52,
+    "3-token sequence with 2-dimensional embeddings",
+    "The shape of the embeddings.",
+    shape(3, 2),
+    Derived(lambda: matrix(X).shape, lambda: (len(X.split(";")), len(X.split(";", maxsplit=1)[0].split()))),
 )
 
 # Lines 58 to 64: raw scores
@@ -305,6 +314,14 @@ CODE.block(
             "'cat' attends to 'down' with weight: 0.169",
         )
     ),
+)
+CODE.confirmed(
+    "embeddings",
+    96,
+    "4 tokens, each represented by a 3-dimensional",
+    "The shape of the embeddings.",
+    shape(4, 3),
+    Derived(lambda: matrix(E).shape, lambda: (len(E.split(";")), len(E.split(";", maxsplit=1)[0].split()))),
 )
 CODE.confirmed(
     "scores-shape",

@@ -10,7 +10,7 @@ import torch
 from headcheck.golden.derived import Derived, counted, holds, same
 from headcheck.golden.exact import sinusoid, sinusoid_again, widely
 from headcheck.golden.ledger import Run, Section
-from headcheck.golden.stated import HOLDS, rounded, shape
+from headcheck.golden.stated import HOLDS, exactly, rounded, shape
 
 PLACE = Section("001", "positions")
 LAYER = Section("001", "encoder-layer")
@@ -83,7 +83,7 @@ PLACE.erratum(
     167,
     "(math.log(10000.0) / d_model)",
     "The code's factors, for d_model 4 the numbers by which a position is multiplied, are those of line 155.",
-    rounded("1 100"),
+    exactly("1 100"),
     Derived(
         lambda: [1 / sympy.Integer(10000) ** sympy.Rational(dim, WIDTH) for dim in (0, 2)],
         widely(lambda: [mpmath.exp(-mpmath.log(10000) * dim / WIDTH) for dim in (0, 2)]),

@@ -143,9 +143,9 @@ def _number(value: Any) -> Number:
             return bool(value)
         case sympy.Rational():
             return Fraction(int(value.p), int(value.q))
+    if isinstance(value, sympy.Expr):
+        value = str(sympy.N(value, DIGITS)).replace("oo", "inf")
     with mpmath.workdps(DIGITS):
-        if isinstance(value, sympy.Expr):
-            return mpmath.mpf(str(sympy.N(value, DIGITS)))
         return mpmath.mpf(value)
 
 

@@ -64,6 +64,20 @@ def test_the_reference_knows_only_torch() -> None:
             assert own or name.partition(".")[0] in allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
+def test_the_ledger_knows_only_the_reference() -> None:
+    """headcheck.golden imports the reference, exact numbers and the errors; only the command imports it."""
+    allowed = {"torch", "sympy", "mpmath", "pytest", *sys.stdlib_module_names}
+    for path in MODULES:
+        for name in imports_of(parsed(path)):
+            if path.is_relative_to(ROOT / "golden"):
+                own = name == "headcheck" or name.startswith(
+                    ("headcheck.golden", "headcheck.reference", "headcheck.errors")
+                )
+                assert own or name.partition(".")[0] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+            elif path.name != "golden_command.py":
+                assert not f"{name}.".startswith("headcheck.golden."), path.relative_to(ROOT)
+
+
 def test_nothing_imports_the_laws() -> None:
     """Only headcheck.laws names headcheck.properties, inside a function; laws do not import each other."""
     for path in MODULES:
