@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
+    from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
+    from headcheck.modules.causal_lm import CausalLM
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Arithmetic", "Attention", "Verdict", "law", "probe", "replay", "verify"]
+__all__ = ["Arithmetic", "Attention", "CausalLM", "Softmax", "Verdict", "law", "probe", "replay", "verify"]
 
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
+    "CausalLM": "headcheck.modules.causal_lm",
+    "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",
     "probe": "headcheck.judging",

@@ -295,11 +295,15 @@ def _laws(arguments: argparse.Namespace) -> int:
 
 
 def _law_in_full(law: Any) -> str:
+    from headcheck.proofs import proofs_of
+
+    proofs = ", ".join(proof.name for proof in proofs_of(law.id))
     rows = [
         ("formula", law.formula),
         ("source", law.source),
         ("guards against", law.guards),
         ("needs", ", ".join(law.needs)),
+        ("proved", f"yes, by {proofs}" if proofs else ""),
     ]
     return "\n".join([law.id, f"  {law.statement}", *(f"  {name}: {text}" for name, text in rows if text)])
 

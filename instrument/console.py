@@ -196,8 +196,8 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
 
 
 def _dtype(example: Counterexample, row: LawResult) -> str:
-    case = role(row.id.partition("/")[0]).parse(example.case)
-    return f", in {case.dtype}"
+    law = all_laws().get(row.id)
+    return f", in {role(law.role).parse(example.case).dtype}" if law is not None else ""
 
 
 def finding_lines(example: Counterexample) -> list[str]:

@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from headcheck.arithmetic import Arithmetic
 from headcheck.errors import SubjectError
@@ -36,7 +36,68 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Conventions:
+class _Common:
+    gradients: bool | None = None
+    """True is held to work, False claims none, None is read off the output."""
+    deterministic: bool = True
+    """Whether the same call gives the same bits; if not, equal means within the bounds."""
+    dtypes: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    arithmetic: str | Arithmetic | Mapping[str, str | Arithmetic] | None = None
+    """How the implementation rounds, for all dtypes or by dtype (see `headcheck.arithmetic`)."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Canonical argument name -> the name by which this function takes it."""
+    effort: float = 1.0
+    """The share of each law's examples to spend, for a subject whose every call is slow."""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Declaration(_Common):
+    """A function with its conventions: what the declarations of all roles have in common.
+
+    A role's own declaration is a frozen dataclass under this one with the role's name as `role`, a table of
+    what its conventions may be as `ALLOWED`, and a field for each convention.
+    """
+
+    function: Callable[..., Any]
+    name: str = ""
+
+    role = ""
+    ALLOWED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Field -> what it may be."""
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise SubjectError(f"{type(self).__name__} takes a callable, not {type(self.function).__name__}")
+        for convention, allowed in self.ALLOWED.items():
+            require_one_of(convention, getattr(self, convention), allowed)
+        for dtype in self.dtypes or ():
+            require_one_of("dtypes", dtype, DTYPES)
+        for argument in self.arguments:
+            require_one_of("arguments", argument, tuple(self.ARGUMENTS))
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.function, "__name__", type(self.function).__name__))
+
+    def but(self, **changes: Any) -> Self:
+        """The same declaration with some fields changed."""
+        return replace(self, **changes)
+
+    def summary(self) -> dict[str, Any]:
+        """The conventions as plain data, for the verdict; fields at their default are left out."""
+        plain: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("function", "name") or value in (each.default, {}, ""):
+                continue
+            plain[each.name] = dict(value) if isinstance(value, Mapping) else value
+        return {k: list(v) if isinstance(v, tuple) else _plain(v) for k, v in plain.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Conventions(_Common):
     layout: str = "bhsd"
     """The order of the axes batch, heads, sequence and dim in query, key, value and output."""
     any_strides: bool = True
@@ -75,24 +136,12 @@ class _Conventions:
     log_sum_exp: bool | None = None
     weights: bool | None = None
     """Features: True is held to work, False is held to raise, None is read off the signature."""
-    gradients: bool | None = None
     mask_gradient: bool = True
     """Whether an additive mask may want a gradient, where gradients are there at all."""
-    deterministic: bool = True
-    """Whether the same call gives the same bits; if not, equal means within the bounds."""
-    dtypes: tuple[str, ...] | None = None
-    devices: tuple[str, ...] = ("cpu",)
-    arithmetic: str | Arithmetic | Mapping[str, str | Arithmetic] | None = None
-    """How the implementation rounds, for all dtypes or by dtype (see `headcheck.arithmetic`)."""
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    """Canonical argument name -> the name by which this function takes it."""
-    effort: float = 1.0
-    """The share of each law's examples to spend, for a subject whose every call is slow."""
-    notes: str = ""
 
 
 @dataclass(frozen=True)
-class Attention(_Conventions):
+class Attention(Declaration, _Conventions):
     """An attention function with its conventions.
 
     function: f(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
@@ -100,46 +149,25 @@ class Attention(_Conventions):
     return_lse=True -> (output, log_sum_exp), with return_weights=True -> (output, weights).
     """
 
-    function: Callable[..., Any]
-    name: str = ""
-
     role = "attention"
+    ARGUMENTS = ALIASES
+    ALLOWED: ClassVar = {
+        "causal": ("top-left", "bottom-right", False, None),
+        "empty_rows": ("zeros", "mean", "nan", "undefined", None),
+        "true_means": ("keep", "block"),
+        "mask_with_causal": ("and", "refused", None),
+        "masked_nan": ("stopped", "leaks"),
+        "grouped_heads": ("interleaved", "tiled", False, None),
+        "nan_scores": ("propagate", "may-vanish"),
+        "scale_with_causal": ("any", "positive", None),
+    }
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise SubjectError(f"Attention takes a callable, not {type(self.function).__name__}")
+        super().__post_init__()
         if sorted(self.layout) != sorted("bhsd"):
             raise SubjectError(f"layout {self.layout!r} is no order of the letters b, h, s and d")
-        _require("causal", self.causal, ("top-left", "bottom-right", False, None))
-        _require("empty_rows", self.empty_rows, ("zeros", "mean", "nan", "undefined", None))
-        _require("true_means", self.true_means, ("keep", "block"))
-        _require("mask_with_causal", self.mask_with_causal, ("and", "refused", None))
-        _require("masked_nan", self.masked_nan, ("stopped", "leaks"))
-        _require("grouped_heads", self.grouped_heads, ("interleaved", "tiled", False, None))
-        _require("nan_scores", self.nan_scores, ("propagate", "may-vanish"))
-        _require("scale_with_causal", self.scale_with_causal, ("any", "positive", None))
         for kind in self.masks or ():
-            _require("masks", kind, ("boolean", "additive"))
-        for dtype in self.dtypes or ():
-            _require("dtypes", dtype, DTYPES)
-        for argument in self.arguments:
-            _require("arguments", argument, tuple(ALIASES))
-        if not self.name:
-            object.__setattr__(self, "name", getattr(self.function, "__name__", type(self.function).__name__))
-
-    def but(self, **changes: Any) -> "Attention":
-        """The same declaration with some fields changed."""
-        return replace(self, **changes)
-
-    def summary(self) -> dict[str, Any]:
-        """The conventions as plain data, for the verdict; fields at their default are left out."""
-        plain: dict[str, Any] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name in ("function", "name") or value in (each.default, {}, ""):
-                continue
-            plain[each.name] = dict(value) if isinstance(value, Mapping) else value
-        return {k: list(v) if isinstance(v, tuple) else _plain(v) for k, v in plain.items()}
+            require_one_of("masks", kind, ("boolean", "additive"))
 
 
 def _plain(value: Any) -> Any:
@@ -148,7 +176,8 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Arithmetic) else value
 
 
-def _require(what: str, got: object, allowed: tuple[object, ...]) -> None:
+def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:
+    """SubjectError: a convention is not one of those that headcheck knows."""
     if got not in allowed:
         choices = ", ".join(map(repr, allowed))
         raise SubjectError(f"{what}={got!r} is not a convention headcheck knows; choose one of {choices}")

@@ -7,7 +7,7 @@ are comparisons. Writing the function is all that is needed for it to be run, li
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -33,10 +33,14 @@ class Law:
     needs: tuple[str, ...]
     given: tuple[Repair, ...]
     share: float
+    home: str
+    """The module that it stands in: attention/masks, functions/memory."""
+    roles: tuple[str, ...]
+    """The roles that it holds for; a law of one role has its id from its module."""
 
     @property
     def role(self) -> str:
-        return self.id.split("/")[0]
+        return self.id.partition("/")[0].replace("-", "_")
 
     @property
     def family(self) -> str:
@@ -61,12 +65,14 @@ def law(
     needs: tuple[str, ...] = (),
     given: tuple[Repair, ...] = (),
     share: float = 1.0,
+    roles: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Finding]], Law]:
     """Make a law of a function.
 
     source: paper or document. guards: the kind of bug, its effect, a real case. formula: the statement in
     symbols. needs: the features without which the law is not applicable. given: functions that bring a drawn
-    case to where the law speaks. share: how many examples it gets, 1 being the profile's number.
+    case to where the law speaks. share: how many examples it gets, 1 being the profile's number. roles: where
+    one law is for several roles, their names; it then has an id in each.
     """
 
     def make(check: Callable[[Any, Any], Finding]) -> Law:
@@ -76,31 +82,43 @@ def law(
                 f"the law {check.__name__} has no statement: a docstring that ends with a full stop"
             )
         place = check.__module__.split("properties.")[-1].replace(".", "/")
-        identity = f"{place}/{check.__name__}".replace("_", "-")
-        return Law(identity, statement, check, source, guards, formula, needs, given, share)
+        place = place.replace("_", "-")
+        name = check.__name__.replace("_", "-")
+        of_roles = roles or (place.partition("/")[0].replace("-", "_"),)
+        return Law(
+            f"{place}/{name}", statement, check, source, guards, formula, needs, given, share, place, of_roles
+        )
 
     return make
 
 
 @cache
 def all_laws() -> dict[str, Law]:
-    """Every law of `headcheck.properties`, by id, in the order in which the modules name them."""
+    """Every law of `headcheck.properties`, by id: role by role, in the order in which the modules name them."""
     from headcheck import properties
 
     found: dict[str, Law] = {}
     for module in walk_packages(properties.__path__, "headcheck.properties."):
         for each in vars(import_module(module.name)).values():
-            if isinstance(each, Law) and found.setdefault(each.id, each) is not each:
-                raise ValueError(f"two laws are called {each.id}")
-    return found
+            if isinstance(each, Law):
+                for law_id in _ids(each):
+                    if found.setdefault(law_id, replace(each, id=law_id)).check is not each.check:
+                        raise ValueError(f"two laws are called {law_id}")
+    return dict(sorted(found.items(), key=lambda pair: pair[1].family))
+
+
+def _ids(each: Law) -> list[str]:
+    """Its id in each of its roles: functions/memory/name is softmax/memory/name there."""
+    return [f"{role.replace('_', '-')}/{each.id.partition('/')[2]}" for role in each.roles]
 
 
 def most_specific_first(law_ids: Iterable[str]) -> list[str]:
     """Law ids in the order in which they tell of a fault: a role's package lists its families in FAMILIES."""
 
     def rank(law_id: str) -> int:
-        role, family, _ = law_id.split("/")
-        families: tuple[str, ...] = import_module(f"headcheck.properties.{role}").FAMILIES
+        _, family, _ = law_id.split("/")
+        home = all_laws()[law_id].role if law_id in all_laws() else "attention"
+        families: tuple[str, ...] = import_module(f"headcheck.properties.{home}").FAMILIES
         return families.index(family) if family in families else len(families)
 
     return sorted(law_ids, key=rank)

@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from headcheck.errors import SubjectError
+from headcheck.roles import HOMES
+from headcheck.roles import role as role_named
 from headcheck.subjects import builtins
 
 DEFAULT = "torch-sdpa"
@@ -33,9 +35,10 @@ def load(spec: str) -> tuple[Any, str]:
 
 
 def role_name(attribute: Any, asked: str | None = None) -> str:
-    """The role of a subject: a declaration says it; a plain callable has the one asked for, or attention."""
+    """The role of a subject: a declaration says it; a plain callable has the one asked for, or one that knows it."""
     if not is_declaration(attribute):
-        return asked or "attention"
+        known = (name for name in HOMES if role_named(name).recognises(attribute))
+        return asked or next(known, "attention")
     role: str = attribute.role
     if asked and asked != role:
         raise SubjectError(f"the subject is declared as {role}; leave out --role {asked}")

@@ -5,7 +5,7 @@ This module is loaded by every pytest run of its environment, so it imports noth
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,11 +71,12 @@ class LawFile(pytest.File):
     """One module of laws."""
 
     def collect(self) -> Iterator["LawItem"]:
-        from headcheck.laws import all_laws
+        from headcheck.laws import choose
 
-        family = self.nodeid.removeprefix("properties/").removesuffix(".py").replace("_", "-")
-        for law in all_laws().values():
-            if law.family == family:
+        session: Any = self.config.pluginmanager.get_plugin("headcheck-session")
+        home = self.nodeid.removeprefix("properties/").removesuffix(".py").replace("_", "-")
+        for law in choose(session.role):
+            if law.home == home:
                 yield LawItem.from_parent(self, name=law.name, law=law)
 
 
@@ -132,6 +133,18 @@ class Session:
         self.outcomes: Counter[str] = Counter()
         self.workers: Workers | None = None
         self.problem = ""
+        self.refusal: Exception | None = None
+
+    @cached_property
+    def role(self) -> str:
+        """The role of the subject: laws of other roles are no items of this run."""
+        from headcheck.errors import HeadcheckError
+
+        try:
+            return self._workers().introduce().role
+        except HeadcheckError as problem:
+            self.refusal = problem  # The first item tells it.
+            return self.config.getoption("--role") or "attention"
 
     def judge(self, law: "Law") -> "LawResult":
         from headcheck.errors import HeadcheckError
@@ -140,6 +153,8 @@ class Session:
         if self.problem:
             pytest.skip(f"the subject could not be tried: {self.problem}")
         try:
+            if self.refusal is not None:
+                raise self.refusal
             workers = self._workers()
             (row,) = workers.judge([law])
         except HeadcheckError as problem:

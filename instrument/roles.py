@@ -9,8 +9,16 @@ from hypothesis.strategies import SearchStrategy
 
 from headcheck.errors import HeadcheckError
 
-HOMES = {"attention": "headcheck.attention.role"}
+HOMES = {
+    "attention": "headcheck.attention.role",
+    "softmax": "headcheck.functions.softmax",
+    "causal_lm": "headcheck.modules.causal_lm",
+}
 """Role -> the module whose `role` it is."""
+MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
+"""The roles whose subject is a module: they share the laws of properties/modules."""
+FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
+"""The roles whose subject is a function of a few tensors: they share the laws of properties/functions."""
 
 
 class PreparedSubject(Protocol):
@@ -30,6 +38,9 @@ class Role(Protocol):
     """One kind of subject: how its cases are drawn, built, simplified and read."""
 
     name: str
+
+    def recognises(self, attribute: Any) -> bool:
+        """Whether a plain callable, by its name or its kind, is one of this role."""
 
     def declare(self, attribute: Any, name: str) -> Any:
         """A declaration of a plain callable; a declaration is returned as it is."""

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.attention.case import Case, parse
+from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention
 from headcheck.engine import PROFILES, Engine, OutOfTime, Profile, describe, time_limit
-from headcheck.laws import Law, all_laws, law
+from headcheck.laws import Law, all_laws, choose, law
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
 from headcheck.verdict import LawResult
@@ -65,7 +65,7 @@ def a_law(check: Callable[[AttentionSubject, Inputs], Any], **options: Any) -> L
 
 
 def laws_to_compare() -> list[Law]:
-    return list(all_laws().values())[::5]
+    return choose("attention")[::5]
 
 
 def test_the_same_seed_gives_the_same_verdict() -> None:
@@ -115,7 +115,7 @@ def test_the_seed_matters() -> None:
 
 def test_both_kinds_of_cases_are_run() -> None:
     """Seeded cases first, then drawn ones, whose numbers are written out; as many as the profile says."""
-    written = [parse(text).written_out for text in cases_of(0, a_law(lambda attention, x: None))]
+    written = [Case.parse(text).written_out for text in cases_of(0, a_law(lambda attention, x: None))]
     assert written == [False] * 6 + [True] * 3
 
 
@@ -233,7 +233,7 @@ def test_a_broken_law_is_reported_with_a_case_that_breaks_it_again() -> None:
     assert row.outcome == "breaks"
     assert row.counterexample is not None
     shown = row.counterexample
-    again = engine_of(Attention(off_by_one)).example(all_laws()[OUTPUT], parse(shown.case))
+    again = engine_of(Attention(off_by_one)).example(all_laws()[OUTPUT], Case.parse(shown.case))
     assert again.broken
     assert again.comparison is not None
     assert (again.comparison.ratio, list(again.comparison.index)) == (shown.factor, shown.index)
@@ -404,7 +404,7 @@ def test_a_feature_declared_unsupported_must_raise() -> None:
         return canonical_attention(query, key, value)
 
     engine = engine_of(Attention(ignores, softcap=False))
-    broken = [each.id for each in all_laws().values() if engine.judge(each).outcome == "breaks"]
+    broken = [each.id for each in choose("attention") if engine.judge(each).outcome == "breaks"]
     assert broken == [REFUSED]
 
 

@@ -191,7 +191,7 @@ def test_an_isolated_verdict_is_the_one_found_in_process() -> None:
 
 
 class InterruptsAfterOne(Watcher):
-    def row(self, row: LawResult) -> None:  # noqa: ARG002
+    def row(self, row: LawResult) -> None:
         raise KeyboardInterrupt
 
 

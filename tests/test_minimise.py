@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import drawing
-from headcheck.attention.case import Case, parse
+from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.role import role
 from headcheck.attention.simpler import READABLE, simpler
@@ -21,6 +21,7 @@ from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile
 from headcheck.laws import all_laws
 from headcheck.minimise import minimise
+from headcheck.numbers import flat
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
 from headcheck.verdict import LawResult
@@ -81,7 +82,7 @@ def smallest(shows: Callable[..., bool], seed: int = 0) -> Case:
     row = engine.judge(LAW)
     assert row.outcome == "breaks"
     assert row.counterexample is not None
-    case = parse(row.counterexample.case)
+    case = Case.parse(row.counterexample.case)
     assert engine.example(LAW, case).broken
     return case
 
@@ -144,7 +145,7 @@ def test_a_fault_that_always_shows_ends_in_three_numbers(seed: int) -> None:
     case = smallest(always, seed)
     assert (sizes(case), features_of(case), case.elements) == ({}, {}, 3)
     assert case.written_out
-    assert {number for name, numbers in case.numbers for number in drawing._flat(numbers)} <= {0.0, 1.0}
+    assert {number for name, numbers in case.numbers for number in flat(numbers)} <= {0.0, 1.0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -179,7 +180,7 @@ def test_a_fault_at_a_value_keeps_a_round_value(seed: int) -> None:
     """One value above 2 is left, a whole number; query and key are zero or one."""
     case = smallest(at_a_value_above_2, seed)
     assert (sizes(case), features_of(case), case.elements) == ({}, {}, 3)
-    written = {name: drawing._flat(numbers) for name, numbers in case.numbers}
+    written = {name: flat(numbers) for name, numbers in case.numbers}
     (value,) = written["value"]
     assert value > 2
     assert value == round(value)
@@ -336,7 +337,7 @@ def test_a_row_of_the_verdict_shows_the_smallest_case() -> None:
     assert shown is not None
     assert shown.replay == f"{LAW.id} {shown.case}"
     assert set(shown.inputs) == {"query", "key", "value"}
-    assert all(len(drawing._flat(_frozen(numbers))) == 1 for numbers in shown.inputs.values())
+    assert all(len(flat(_frozen(numbers))) == 1 for numbers in shown.inputs.values())
 
 
 def _frozen(numbers: Any) -> Any:

@@ -8,9 +8,9 @@ import torch
 
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
-from headcheck.attention.edge import SubjectRaised
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Attention
 from headcheck.reference import masks

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-import torch
 from hypothesis import strategies as st
 
 from headcheck.attention import patterns
-from headcheck.attention.case import TENSORS, Case, Numbers
+from headcheck.attention.case import Case
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
+from headcheck.numbers import DOZEN, NUMBER, numbers_that_fit
 
 Option = TypeVar("Option")
 
@@ -25,6 +25,7 @@ BLOCKS = (15, 16, 17, 17, 24, 31, 32, 33, 33)
 LONG = (63, 64, 65, 96, 127, 128, 129, 130, 191, 257)
 DIMS = (1, 2, 3, 4, 4, 5, 8, 8, 16)
 WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
+WRITTEN = ("query", "key", "value")
 WORK = 120_000
 """The largest product of batch, heads, q_len, kv_len and the dims: it bounds the time of an example."""
 
@@ -138,7 +139,7 @@ def _sometimes(random: Random, chance: float, options: Sequence[Option]) -> Opti
 def fit(case: Case, subject: AttentionSubject) -> Case:
     """The case with what the subject lacks taken out, and what contradicts itself settled."""
     supported = _without_what_is_avoided(_supported(case, subject), subject)
-    return _numbers_that_fit(_settled(supported))
+    return numbers_that_fit(_settled(supported))
 
 
 def _supported(case: Case, subject: AttentionSubject) -> Case:
@@ -207,57 +208,10 @@ def _settled(case: Case) -> Case:
     return case
 
 
-def shapes(case: Case) -> dict[str, tuple[int, int, int, int]]:
-    """The shape of each tensor that a case may write out."""
-    return {
-        "query": (case.batch, case.heads, case.q_len, case.head_dim),
-        "key": (case.batch, case.kv_heads, case.kv_len, case.head_dim),
-        "value": (case.batch, case.kv_heads, case.kv_len, case.value_dim),
-        "mask": (case.batch, case.heads, case.q_len, case.kv_len),
-        "cotangent": (case.batch, case.heads, case.q_len, case.value_dim),
-    }
-
-
-def _numbers_that_fit(case: Case) -> Case:
-    """Written numbers as many as the shapes ask for: repeated from the start, or cut."""
-    if not case.numbers:
-        return case
-    numbers = []
-    for name, written in case.numbers:
-        shape = shapes(case)[name]
-        flat = _flat(written)
-        count = torch.Size(shape).numel()
-        if len(flat) != count:
-            flat = [flat[i % len(flat)] for i in range(count)] if flat else [0.0] * count
-        numbers.append((name, nest(flat, shape)))
-    return case.but(numbers=tuple(numbers))
-
-
-def _flat(numbers: Any) -> list[Any]:
-    if isinstance(numbers, tuple):
-        return [each for part in numbers for each in _flat(part)]
-    return [numbers]
-
-
-def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:
-    """Numbers nested as the shape says, leading axes of size 1 left out."""
-    while len(shape) > 2 and shape[0] == 1:
-        shape = shape[1:]
-    for size in reversed(shape[1:]):
-        flat = [tuple(flat[i : i + size]) for i in range(0, len(flat), size)] if size else [()] * len(flat)
-    return tuple(flat)
-
-
 @st.composite
 def drawn(draw_from: st.DrawFn, subject: AttentionSubject) -> Case:
     """A small case whose every number is drawn."""
-    number = st.one_of(
-        st.integers(-3, 3).map(float),
-        st.floats(-4, 4, width=16),
-        st.sampled_from((0.5, -0.5, 0.001, 10.0, -10.0, 1000.0, -1000.0)),
-    )
-    # A dozen for each tensor, repeated or cut to its shape: Hypothesis spends its effort where it can be seen.
-    written = [draw_from(st.lists(number, min_size=12, max_size=12)) for _ in TENSORS[:3]]
+    written = [draw_from(st.lists(NUMBER, min_size=DOZEN, max_size=DOZEN)) for _ in WRITTEN]
     # The numbers are part of the seed: Hypothesis varies them around a seed that it keeps, and would repeat the case.
     case = draw(Random(repr((draw_from(st.integers(0, 2**63)), written))), subject)
     case = case.but(
@@ -272,6 +226,6 @@ def drawn(draw_from: st.DrawFn, subject: AttentionSubject) -> Case:
     most = 24.0 if case.dtype == "float16" else 1000.0
     numbers = [
         (name, tuple(min(max(n, -most), most) for n in drawn_numbers))
-        for name, drawn_numbers in zip(TENSORS[:3], written, strict=True)
+        for name, drawn_numbers in zip(WRITTEN, written, strict=True)
     ]
     return fit(case.but(values="normal", numbers=tuple(numbers)), subject)

@@ -4,8 +4,6 @@ No law knows which implementation stands behind it. Whatever the implementation 
 finding here.
 """
 
-import signal
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
+from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
@@ -64,16 +63,6 @@ FEATURES: Mapping[str, Feature] = {
 """Adding a feature is adding its row here and its argument to the canonical call below."""
 
 
-class SubjectRaised(LawBroken):
-    """The subject threw an exception."""
-
-    def __init__(self, problem: BaseException) -> None:
-        first_line = str(problem).strip().split("\n", 1)[0]
-        kind = type(problem).__name__
-        super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
-        self.problem = problem
-
-
 @dataclass(frozen=True)
 class Arguments:
     """One call's arguments by canonical name. The tensors are fresh: the subject may do what it likes to them."""
@@ -90,13 +79,17 @@ class Edge:
     ) -> None:
         self.declaration = declaration
         self.device = device
-        self.seconds = 0.0
-        """Wall time spent inside the implementation so far."""
+        self.clock = Clock()
         self.refused = dict(refused or {})
         """Features that the signature offers and the function, undeclared, refused on a plain case."""
         self.found: frozenset[str] = frozenset()
         """Features that the signature does not show, and the function has."""
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time spent inside the implementation so far."""
+        return self.clock.seconds
 
     # What it can do
 
@@ -187,15 +180,9 @@ class Edge:
             if self.declaration.gradients:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
             raise NotApplicable("the output carries no gradient")
-        began = time.perf_counter()
-        try:
-            found = torch.autograd.grad(
-                output, list(wanted.values()), cotangent.to(self.device), allow_unused=True
-            )
-        except Exception as problem:
-            raise SubjectRaised(problem) from problem
-        finally:
-            self.seconds += time.perf_counter() - began
+        found = self.clock.call(
+            torch.autograd.grad, output, [*wanted.values()], cotangent.to(self.device), allow_unused=True
+        )
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
 
@@ -249,22 +236,13 @@ class Edge:
         tensors = [given.pop(name) for name in ("query", "key", "value")]
         named: dict[str, Any] = {**given, **arguments.plain}
         keywords = {self.arguments.get(name, name): value for name, value in named.items()}
-        began = time.perf_counter()
         try:
-            returned = self.declaration.function(*tensors, **keywords)
-        except NotImplementedError as problem:
+            returned = self.clock.call(self.declaration.function, *tensors, **keywords)
+        except SubjectRaised as raised:
             undeclared = self._undeclared(x, arguments)
-            if undeclared:
-                raise NotApplicable(f"refuses {undeclared}: {SubjectRaised(problem)}") from problem
-            raise SubjectRaised(problem) from problem
-        except (Exception, SystemExit) as problem:
-            raise SubjectRaised(problem) from problem
-        except KeyboardInterrupt as problem:
-            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                raise  # The user's own: where the signal is ignored, only the subject can have raised it.
-            raise SubjectRaised(problem) from problem
-        finally:
-            self.seconds += time.perf_counter() - began
+            if undeclared and isinstance(raised.problem, NotImplementedError):
+                raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
+            raise
         extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
         return self._canonical(x, returned, extras)
 
@@ -292,7 +270,7 @@ class Edge:
         named = dict(zip(extras, parts[1:], strict=True))
         for name, extra in named.items():
             if not isinstance(extra, Tensor):
-                raise LawBroken(f"{name}=True returned {_kind(extra)}, expected a torch.Tensor")
+                raise LawBroken(f"{name}=True returned {kind_of(extra)}, expected a torch.Tensor")
             if tuple(extra.shape) != forms[name]:
                 shape = tuple(extra.shape)
                 raise LawBroken(f"{name}=True returned shape {shape}, expected {forms[name]}")
@@ -303,18 +281,9 @@ class Edge:
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
-        if type(output) not in (Tensor, torch.nn.Parameter):
-            raise LawBroken(f"returned {_kind(output)}, expected a torch.Tensor")
         shape = (x.batch, x.heads, x.q_len, x.value_dim)
         native = tuple(shape["bhsd".index(axis)] for axis in self.declaration.layout)
-        if tuple(output.shape) != native:
-            raise LawBroken(f"output has shape {tuple(output.shape)}, expected {native}")
-        if output.dtype != x.dtype:
-            raise LawBroken(f"output has dtype {output.dtype}, expected {x.dtype}")
-        if output.device.type != torch.device(self.device).type:
-            raise LawBroken(f"output is on {output.device}, expected {self.device}")
-        checked: Tensor = output
-        return checked
+        return plain_tensor(output, native, x.dtype, self.device)
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")
@@ -341,12 +310,6 @@ def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
 def _copied(answer: Answer) -> Answer:
     """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
     return _each(answer, lambda part: part.detach().clone())
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a {type(value).__name__}, a subclass that can postpone the work"
-    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from headcheck.attention.case import Case
 from headcheck.attention.patterns import DEAD_ROWS
+from headcheck.given import at_least, at_most, one_of
 
 Repair = Callable[[Case], Case]
 
@@ -89,37 +90,6 @@ def without(*features: str) -> Repair:
     return repair
 
 
-def at_least(**sizes: int) -> Repair:
-    """With axes of at least these sizes: at_least(kv_len=2)."""
-
-    def repair(case: Case) -> Case:
-        return case.but(**{axis: max(size, getattr(case, axis)) for axis, size in sizes.items()})
-
-    return repair
-
-
-def at_most(**sizes: int) -> Repair:
-    """With axes of at most these sizes."""
-
-    def repair(case: Case) -> Case:
-        return case.but(**{axis: min(size, getattr(case, axis)) for axis, size in sizes.items()})
-
-    return repair
-
-
-def one_in(share: int, *repairs: Repair) -> Repair:
-    """Repairs for one case in so many; which ones is their own choice."""
-
-    def repair(case: Case) -> Case:
-        if case.seed // 11 % share or case.written_out:
-            return case
-        for each in repairs:
-            case = each(case)
-        return case
-
-    return repair
-
-
 def long_rows(case: Case) -> Case:
     """With more than 1024 keys, and the other axes so small that it is affordable."""
     return at_most(batch=1, q_len=2, head_dim=4, value_dim=4)(at_least(kv_len=1025)(case))
@@ -151,16 +121,3 @@ def grouped(case: Case) -> Case:
     if case.kv_heads > 1 and case.heads > case.kv_heads:
         return case
     return case.but(kv_heads=2, heads=2 * max(2, case.heads // max(case.kv_heads, 1)))
-
-
-def one_of(field: str, *options: object) -> Repair:
-    """With one of these for a field; which one is the case's own choice."""
-
-    def repair(case: Case) -> Case:
-        if getattr(case, field) in options:
-            return case
-        if field == "values" and case.written_out:
-            return case
-        return case.but(**{field: options[case.seed % len(options)]})
-
-    return repair

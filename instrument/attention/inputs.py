@@ -14,6 +14,7 @@ from torch import Tensor
 from headcheck.attention import patterns, values
 from headcheck.attention.case import Case
 from headcheck.attention.problem import Problem
+from headcheck.layouts import contiguous, dim_first, offset, packed
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
@@ -278,11 +279,6 @@ def _transposed(x: Tensor) -> Tensor:
     return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
 
-def _dim_first(x: Tensor) -> Tensor:
-    """The last axis is not the one with stride 1."""
-    return x.transpose(-1, -2).clone(memory_format=torch.contiguous_format).transpose(-1, -2)
-
-
 def _sliced(x: Tensor) -> Tensor:
     """Every second row of a larger tensor; the rows between hold other numbers."""
     wide = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), 7.0, dtype=x.dtype)
@@ -297,20 +293,6 @@ def _cached(x: Tensor) -> Tensor:
     return longer[:, :, : x.shape[2]]
 
 
-def _packed(x: Tensor) -> Tensor:
-    """A slice of a fused projection: the rows are wider than the tensor."""
-    wide = torch.full((*x.shape[:3], 3 * x.shape[3]), 7.0, dtype=x.dtype)
-    wide[..., x.shape[3] : 2 * x.shape[3]] = x
-    return wide[..., x.shape[3] : 2 * x.shape[3]]
-
-
-def _offset(x: Tensor) -> Tensor:
-    """It does not begin where its storage begins."""
-    longer = torch.full((x.numel() + 3,), 7.0, dtype=x.dtype)
-    longer[3:] = x.reshape(-1)
-    return longer[3:].view(x.shape)
-
-
 def _expanded(x: Tensor) -> Tensor:
     """Stride 0 over the batch or the heads, where all of them are equal; otherwise contiguous."""
     for axis in (0, 1, 2):
@@ -321,13 +303,13 @@ def _expanded(x: Tensor) -> Tensor:
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "contiguous": contiguous,
     "transposed": _transposed,
-    "dim-first": _dim_first,
+    "dim-first": dim_first,
     "sliced": _sliced,
     "cached": _cached,
-    "packed": _packed,
-    "offset": _offset,
+    "packed": packed,
+    "offset": offset,
     "expanded": _expanded,
     "expanded-heads": _expanded,
 }

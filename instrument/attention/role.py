@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from headcheck.attention import case as cases
 from headcheck.attention import drawing, inputs, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
@@ -22,6 +21,9 @@ class AttentionRole:
     """Case: `headcheck.attention.case.Case`; inputs: `Inputs`; subject: `AttentionSubject`."""
 
     name = "attention"
+
+    def recognises(self, attribute: Any) -> bool:
+        return "attention" in getattr(attribute, "__name__", "")
 
     def declare(self, attribute: Any, name: str) -> Attention:
         if isinstance(attribute, Attention):
@@ -49,7 +51,7 @@ class AttentionRole:
         return simpler.simpler(case, subject)
 
     def parse(self, text: str) -> Case:
-        return cases.parse(text)
+        return Case.parse(text)
 
     def show(self, inputs: Inputs) -> dict[str, Any]:
         """Each argument of the call that is not at its default."""

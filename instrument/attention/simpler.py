@@ -1,15 +1,14 @@
 """The steps by which a case that breaks a law is made smaller: the boldest first, none leads back."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from headcheck.attention.case import Case
-from headcheck.attention.drawing import fit, nest, shapes
+from headcheck.attention.drawing import fit
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
+from headcheck.numbers import below, dropped, rounder_numbers, rounder_tensors, tensors_of, written
 
 READABLE = 48
 """A case is written out number by number when it has at most this many of them."""
@@ -70,15 +69,11 @@ def _smaller_shapes(case: Case) -> Iterator[Case]:
     yield from _fewer_heads(case)
     for name in ("batch", "q_len", "kv_len", "head_dim", "value_dim"):
         size = getattr(case, name)
-        yield from (case.but(**{name: smaller}) for smaller in _below(size))
-    for size in _below(min(case.kv_len, case.q_len)):
+        yield from (case.but(**{name: smaller}) for smaller in below(size))
+    for size in below(min(case.kv_len, case.q_len)):
         yield case.but(q_len=size, kv_len=size)
-    for size in _below(min(case.head_dim, case.value_dim)):
+    for size in below(min(case.head_dim, case.value_dim)):
         yield case.but(head_dim=size, value_dim=size)
-
-
-def _below(size: int) -> list[int]:
-    return [smaller for smaller in sorted({1, 2, size // 2, size - 1}) if 0 < smaller < size]
 
 
 def _fewer_heads(case: Case) -> Iterator[Case]:
@@ -111,27 +106,16 @@ def _write_out(case: Case, subject: AttentionSubject) -> Case:
         "cotangent": inputs.cotangent,
     }
     if inputs.attn_mask is not None:
-        tensors["mask"] = inputs.attn_mask.expand(shapes(case)["mask"])
-    numbers = tuple((name, _written(tensor, shapes(case)[name])) for name, tensor in tensors.items())
+        tensors["mask"] = inputs.attn_mask.expand(case.shapes()["mask"])
+    shapes = case.shapes()
+    numbers = tuple((name, written(tensor.reshape(shapes[name]))) for name, tensor in tensors.items())
     return case.but(values="normal", mask_axes="bhqk", numbers=numbers)
-
-
-def _written(tensor: Tensor, shape: tuple[int, ...]) -> Any:
-    return nest(tensor.reshape(-1).tolist(), shape)
-
-
-def _tensors(case: Case) -> dict[str, Tensor]:
-    return {
-        name: torch.tensor(numbers, dtype=torch.float64).reshape(shapes(case)[name])
-        for name, numbers in case.numbers
-    }
 
 
 def _with_tensors(case: Case, tensors: dict[str, Tensor]) -> Case:
     boolean = case.mask_form == "boolean"
     numbers = tuple(
-        (name, _written(t.bool() if name == "mask" and boolean else t, tuple(t.shape)))
-        for name, t in tensors.items()
+        (name, written(t.bool() if name == "mask" and boolean else t)) for name, t in tensors.items()
     )
     return case.but(numbers=numbers)
 
@@ -148,70 +132,34 @@ _AXES = {
 
 def _without_one(case: Case) -> Iterator[Case]:
     """One batch, query, key or dim taken out."""
-    tensors = _tensors(case)
+    tensors = tensors_of(case)
     if case.kv_heads == case.heads > 1:
         for index in range(case.heads):
-            less = {name: _drop(t, 1, index) for name, t in tensors.items()}
+            less = {name: dropped(t, 1, index) for name, t in tensors.items()}
             yield _with_tensors(case.but(heads=case.heads - 1, kv_heads=case.heads - 1), less)
     elif case.kv_heads == 1 < case.heads:
         for index in range(case.heads):
-            less = {n: _drop(t, 1, index) if t.shape[1] > 1 else t for n, t in tensors.items()}
+            less = {n: dropped(t, 1, index) if t.shape[1] > 1 else t for n, t in tensors.items()}
             yield _with_tensors(case.but(heads=case.heads - 1), less)
     for field, axes in _AXES.items():
         size = getattr(case, field)
         for index in reversed(range(size if size > 1 else 0)):
-            less = {name: _drop(t, axes[name], index) if name in axes else t for name, t in tensors.items()}
+            less = {name: dropped(t, axes[name], index) if name in axes else t for name, t in tensors.items()}
             yield _with_tensors(case.but(**{field: size - 1}), less)
-
-
-def _drop(x: Tensor, axis: int, index: int) -> Tensor:
-    rest = [i for i in range(x.shape[axis]) if i != index]
-    return x.index_select(axis, torch.tensor(rest, dtype=torch.long))
 
 
 def _rounder(case: Case) -> Iterator[Case]:
     """Rounder numbers: whole tensors first, then number by number."""
-    tensors = _tensors(case)
+    tensors = tensors_of(case)
     for name, tensor in tensors.items():
-        for rounding in _ROUNDINGS:
-            rounder = rounding(tensor)
-            if name != "mask" and _total(rounder) < _total(tensor):
+        if name != "mask":
+            for rounder in rounder_tensors(tensor):
                 yield _with_tensors(case, {**tensors, name: rounder})
     for name, tensor in tensors.items():
         flat = tensor.reshape(-1)
         for index, number in enumerate(flat.tolist()):
-            for simple in _simpler_numbers(number, name, case.mask_form):
+            boolean = name == "mask" and case.mask_form == "boolean"
+            for simple in (1.0,) * (number == 0) if boolean else rounder_numbers(number):
                 changed = flat.clone()
                 changed[index] = simple
                 yield _with_tensors(case, {**tensors, name: changed.reshape(tensor.shape)})
-
-
-_ROUNDINGS: tuple[Callable[[Tensor], Tensor], ...] = (
-    torch.zeros_like,
-    torch.ones_like,
-    torch.round,
-    lambda x: torch.round(x, decimals=1),
-    lambda x: torch.round(x, decimals=2),
-)
-
-
-def _simpler_numbers(number: float, name: str, mask_form: str) -> Iterator[float]:
-    if name == "mask" and mask_form == "boolean":
-        if number == 0:
-            yield 1.0
-        return
-    if number == float("-inf"):
-        yield 0.0
-        return
-    candidates = (0.0, 1.0, float(round(number)), round(number, 1), round(number, 2))
-    for candidate in candidates:
-        if _complexity(candidate) < _complexity(number):
-            yield candidate
-
-
-def _total(x: Tensor) -> tuple[float, ...]:
-    return tuple(map(sum, zip((0, 0.0), *map(_complexity, x.reshape(-1).tolist()), strict=True)))
-
-
-def _complexity(number: float) -> tuple[int, float]:
-    return (len(repr(abs(number)).rstrip("0")), abs(number)) if number else (0, 0.0)

@@ -2,20 +2,11 @@
 
 import torch
 
-from headcheck.attention.given import (
-    at_least,
-    at_most,
-    causal,
-    default_scale,
-    long_rows,
-    one_in,
-    one_of,
-    unmasked,
-    without,
-)
+from headcheck.attention.given import causal, default_scale, long_rows, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
 VASWANI = "Vaswani et al. 2017, section 3.2.1, equation (1)"

@@ -2,11 +2,12 @@
 
 import torch
 
-from headcheck.attention.given import at_least, at_most, hiding_something, unmasked, without
+from headcheck.attention.given import hiding_something, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, holds, same, within
+from headcheck.given import at_least, at_most
 from headcheck.laws import law
 
 VASWANI = "Vaswani et al. 2017, section 3.2.1, equation (1)"

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import at_least, at_most, equal_heads, no_mask, not_causal, one_of, without
+from headcheck.attention.given import equal_heads, no_mask, not_causal, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, holds, same, within
+from headcheck.given import at_least, at_most, one_of
 from headcheck.laws import law
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"

@@ -2,20 +2,12 @@
 
 import torch
 
-from headcheck.attention.given import (
-    at_least,
-    at_most,
-    live_rows,
-    masked,
-    no_mask,
-    one_of,
-    unmasked,
-    without_causal,
-)
+from headcheck.attention.given import live_rows, masked, no_mask, unmasked, without_causal
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.given import at_least, at_most, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.attention.given import at_least, hiding_keys, live_rows, masked, one_of, without
+from headcheck.attention.given import hiding_keys, live_rows, masked, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.given import at_least, one_of
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"

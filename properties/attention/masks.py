@@ -7,7 +7,6 @@ from torch import Tensor
 
 from headcheck.attention.given import (
     alike,
-    at_least,
     boolean_mask,
     causal,
     default_scale,
@@ -17,14 +16,13 @@ from headcheck.attention.given import (
     masked,
     no_mask,
     not_causal,
-    one_in,
-    one_of,
     without,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.given import at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 

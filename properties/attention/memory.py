@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import at_least, at_most, beside_a_block, masked, one_in, one_of, unmasked
+from headcheck.attention.given import beside_a_block, masked, unmasked
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
 STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")

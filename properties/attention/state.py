@@ -6,10 +6,11 @@ from random import Random
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import at_least, hiding_keys
+from headcheck.attention.given import hiding_keys
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.library import functions_replaced, settings_watched
 

@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import at_least, live_rows, not_causal, unmasked, without, without_causal
+from headcheck.attention.given import live_rows, not_causal, unmasked, without, without_causal
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, within
+from headcheck.given import at_least
 from headcheck.laws import law
 
 SETS = "Lee et al. 2019 (Set Transformer), property 1: attention is a function of sets"

@@ -1,0 +1,97 @@
+"""A call of somebody else's function: timed, and whatever it throws or returns is a finding."""
+
+import inspect
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcheck.comparison import LawBroken
+
+
+class SubjectRaised(LawBroken):
+    """The subject threw an exception."""
+
+    def __init__(self, problem: BaseException) -> None:
+        first_line = str(problem).strip().split("\n", 1)[0]
+        kind = type(problem).__name__
+        super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
+        self.problem = problem
+
+
+class Clock:
+    """Wall time spent inside a subject."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """What the function returns. SubjectRaised: it threw something."""
+        began = time.perf_counter()
+        try:
+            return function(*arguments, **keywords)
+        except (Exception, SystemExit) as problem:
+            raise SubjectRaised(problem) from problem
+        except KeyboardInterrupt as problem:
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                raise  # The user's own: where the signal is ignored, only the subject can have raised it.
+            raise SubjectRaised(problem) from problem
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def kind_of(value: object) -> str:
+    """What was returned, in words."""
+    if isinstance(value, Tensor):
+        return f"a {type(value).__name__}, a subclass that can postpone the work"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def plain_tensor(
+    returned: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str, what: str = "output"
+) -> Tensor:
+    """The returned tensor. LawBroken: it is none, or of another shape, dtype or device."""
+    if type(returned) not in (Tensor, torch.nn.Parameter):
+        raise LawBroken(f"returned {kind_of(returned)}, expected a torch.Tensor")
+    if tuple(returned.shape) != shape:
+        raise LawBroken(f"{what} has shape {tuple(returned.shape)}, expected {shape}")
+    if returned.dtype != dtype:
+        raise LawBroken(f"{what} has dtype {returned.dtype}, expected {dtype}")
+    if returned.device.type != torch.device(device).type:
+        raise LawBroken(f"{what} is on {returned.device}, expected {device}")
+    tensor: Tensor = returned
+    return tensor
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters by name; None where a function written in C does not tell."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int) -> str | int | None:
+    """How a function takes an argument: by a keyword, at a place, or not at all.
+
+    aliases: the names that other libraries gave the argument. place: where the canonical call has it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None:
+        return place
+    named = next((name for name in aliases if name in parameters), None)
+    if named is not None:
+        by_place = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
+        return list(parameters).index(named) if by_place else named
+    kinds = [each.kind for each in parameters.values()]
+    if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):
+        return aliases[0]
+    free = sum(kind in POSITIONAL for kind in kinds)
+    open_end = any(kind is inspect.Parameter.VAR_POSITIONAL for kind in kinds)
+    return place if place < free or open_end else None

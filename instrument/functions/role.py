@@ -1,0 +1,130 @@
+"""What the engine asks of a role, for functions of a few tensors: drawn, built and simplified by their fields."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.casework import CaseRole
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.declarations import DTYPES, Declaration
+from headcheck.errors import SubjectError
+from headcheck.functions.inputs import FunctionCase, Inputs
+from headcheck.functions.subject import FunctionSubject
+
+AnyCase = TypeVar("AnyCase", bound=FunctionCase)
+AnyInputs = TypeVar("AnyInputs", bound=Inputs)
+
+LOW_PRECISION = ("bfloat16", "float16")
+INFERRED: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
+"""The models that an undeclared low-precision function is fitted to, the narrowest first."""
+TRIES = 24
+
+
+class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
+    """A role is this class with a case, a declaration and a subject of its own, and one method, `build`."""
+
+    declaration: type[Declaration]
+    subject: type[FunctionSubject[AnyInputs]]
+    aliases: tuple[str, ...] = ()
+    """Words in the name of a plain callable by which it is recognised as one of this role."""
+
+    @abstractmethod
+    def build(self, case: AnyCase, subject: Any) -> AnyInputs:
+        """The inputs that a case describes."""
+
+    def notes(self, subject: Any) -> list[str]:
+        """What else the preparation finds out; it may change the subject."""
+        return []
+
+    # Subjects
+
+    def recognises(self, attribute: Any) -> bool:
+        """Whether a plain callable is one of this role, by its name."""
+        name = getattr(attribute, "__name__", type(attribute).__name__).lower()
+        return any(alias in name for alias in self.aliases)
+
+    def declare(self, attribute: Any, name: str) -> Declaration:
+        return (
+            attribute if isinstance(attribute, self.declaration) else self.declaration(attribute, name=name)
+        )
+
+    def prepare(
+        self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[FunctionSubject[AnyInputs], list[str]]:
+        """Which dtypes it takes, and how it rounds."""
+        wanted = dtypes or declaration.dtypes or DTYPES
+        native = {dtype: named("native") for dtype in wanted}
+        subject = self.subject(declaration, dtypes=wanted, arithmetic=native, device=device)
+        problems = {dtype: self._problem(subject, dtype) for dtype in wanted}
+        declared = declaration.dtypes or ()
+        taken = tuple(dtype for dtype in wanted if problems[dtype] is None or dtype in declared)
+        if not taken and "float32" not in wanted and self._problem(subject, "float32") is None:
+            raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
+        subject.dtypes = taken or wanted[:1]
+        notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
+        notes = notes if taken else []
+        subject.arithmetic = arithmetic = dict(native)
+        for dtype in subject.dtypes:
+            arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
+            notes += [note] if note else []
+        return subject, [*notes, *self.notes(subject)]
+
+    def _problem(self, subject: FunctionSubject[AnyInputs], dtype: str) -> str | None:
+        """Why a plain call does not work in a dtype, or None if it does."""
+        case = self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
+        try:
+            subject(self.build(case, subject))
+        except (LawBroken, NotApplicable) as problem:
+            return str(problem)
+        return None
+
+    def _arithmetic(
+        self, subject: FunctionSubject[AnyInputs], dtype: str, seed: int
+    ) -> tuple[Arithmetic, str]:
+        declared = subject.declaration.arithmetic
+        if isinstance(declared, Mapping):
+            declared = declared.get(dtype)
+        if declared is not None:
+            return (named(declared) if isinstance(declared, str) else declared), ""
+        if dtype not in LOW_PRECISION:
+            return named("native"), ""
+        candidates, worst = INFERRED, 0.0
+        for number in range(TRIES):
+            case = self.draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), subject).but(dtype=dtype)
+            ratios = [self._ratio(subject, case, model) for model in candidates]
+            fits = next((place for place, ratio in enumerate(ratios) if ratio <= 1), None)
+            if fits is not None:
+                worst = max(ratios[fits], 0.0 if fits else worst)
+                candidates = candidates[fits:]
+        model = candidates[0]
+        return model, f"{dtype}: arithmetic inferred as {model} (largest error {worst:.2f} of its bound)"
+
+    def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:
+        """The largest error over bound of one case under a model; 0 where a law will say what is wrong."""
+        trial = self.subject(
+            subject.declaration, dtypes=(case.dtype,), arithmetic={case.dtype: model}, device=subject.device
+        )
+        x = self.build(case, trial)
+        ratios = [0.0]
+        try:
+            ratios = [within(trial(x), trial.expected(x), trial.bound(x)).ratio]
+            g = x.cotangent
+            exact, bounds = trial.exact_gradients(x, g), trial.gradient_bounds(x, g.double())
+            for name, found in trial.gradients(x, g).items():
+                if found is not None:
+                    ratios.append(within(found, exact[name], bounds[name]).ratio)
+        except (LawBroken, NotApplicable):
+            pass
+        return max(ratios)
+
+
+class _Taking:
+    """A subject as if it took one dtype only."""
+
+    def __init__(self, subject: Any, dtype: str) -> None:
+        self._subject, self.dtypes = subject, (dtype,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)

@@ -1,0 +1,52 @@
+"""What one rounding costs in the steps of a function: the vocabulary of the roles' bounds.
+
+Three formats of a declared arithmetic are used here: `softmax`, in which each elementwise step is stored (the
+step), `accumulate`, in which sums are kept, and `output`.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, Rounding
+
+
+class Units(NamedTuple):
+    """Unit roundoffs and the largest loss by underflow, for inputs of one dtype."""
+
+    step: float
+    sum: float
+    output: float
+    exp: float
+    """Relative error of one exp, its storing included."""
+    step_underflow: float
+    output_underflow: float
+    largest: float
+    """Beyond it a step may overflow."""
+
+
+def units(arithmetic: Arithmetic, dtype: torch.dtype) -> Units:
+    """The units of a declared arithmetic."""
+    rounding: Rounding = arithmetic.rounding(dtype)
+    return Units(
+        step=rounding.softmax.unit,
+        sum=rounding.accumulate.unit,
+        output=rounding.output.unit,
+        exp=rounding.exp,
+        step_underflow=rounding.softmax.underflow + rounding.accumulate.underflow,
+        output_underflow=rounding.output.underflow,
+        largest=min(rounding.softmax.largest, rounding.accumulate.largest, rounding.output.largest),
+    )
+
+
+def sum_error(terms: int, unit: float) -> float:
+    """g(n) = n u / (1 - n u), or more: n additions in any order, each rounded (Higham 2002, section 4.2)."""
+    return math.expm1(min(2 * terms * unit, 700.0)) / 2 + terms * unit / 2
+
+
+def stored(exact: Tensor, error: Tensor, unit: Units) -> Tensor:
+    """The error after a result that is off by `error` has been rounded to the format of the output."""
+    bound = error + unit.output * (exact.abs() + error) + unit.output_underflow
+    return torch.where((exact.abs() + bound > unit.largest) | bound.isnan(), torch.inf, bound)

@@ -1,0 +1,176 @@
+"""A function behind its declaration: what it gives, what it should give, and how far the two may be apart."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic
+from headcheck.calling import Clock, SubjectRaised, keyword_for, plain_tensor
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.declarations import Declaration
+from headcheck.functions.inputs import Inputs
+from headcheck.layouts import LAYOUTS
+
+AnyInputs = TypeVar("AnyInputs", bound=Inputs)
+Gradients = dict[str, Tensor | None]
+
+
+class FunctionSubject(ABC, Generic[AnyInputs]):
+    """What laws call. A role says what the exact answer is, and what rounding explains."""
+
+    FEATURES: ClassVar[Mapping[str, str]] = {}
+    """What not every function of the role has: the name, and the words for its absence.
+
+    A feature with the name of an optional argument is there if the signature takes that argument, and one
+    with the name of a field of the declaration is absent if that says False.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        *,
+        dtypes: tuple[str, ...],
+        arithmetic: Mapping[str, Arithmetic],
+        device: str = "cpu",
+    ) -> None:
+        self.declaration: Any = declaration
+        self.dtypes = dtypes
+        self.arithmetic = arithmetic
+        self.device = device
+        self.effort = declaration.effort
+        self.clock = Clock()
+        self.places = {
+            argument: declaration.arguments.get(argument)
+            or keyword_for(declaration.function, aliases, 1 + number)
+            for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
+        }
+        """Each optional argument: its keyword, its place, or None."""
+
+    # What a role says
+
+    @abstractmethod
+    def exact(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The right answer for these tensors, which are in float64 and may want gradients."""
+
+    @abstractmethod
+    def bound(self, x: AnyInputs) -> Tensor:
+        """How far each element of the output may be from `expected`."""
+
+    @abstractmethod
+    def gradient_bounds(self, x: AnyInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        """How far each element of each gradient may be from the exact one, for a cotangent in float64."""
+
+    @abstractmethod
+    def plain(self, x: AnyInputs) -> dict[str, Any]:
+        """The optional arguments of the call that are not tensors wanting gradients; None is left out."""
+
+    # What it can do
+
+    @property
+    def seconds(self) -> float:
+        """Wall time spent inside the implementation so far."""
+        return self.clock.seconds
+
+    def lacks(self, feature: str) -> str | None:
+        """Why the subject does not have a feature, or None if it has."""
+        declared = getattr(self.declaration, feature, None)
+        if declared is False:
+            return f"{self.FEATURES[feature]}, as declared"
+        if declared is None and self.places.get(feature, 0) is None:
+            return self.FEATURES[feature]
+        return None
+
+    def has(self, feature: str) -> bool:
+        return self.lacks(feature) is None
+
+    def arithmetic_for(self, dtype: torch.dtype) -> Arithmetic:
+        """How the subject rounds in this dtype."""
+        return self.arithmetic[str(dtype).removeprefix("torch.")]
+
+    # What it gives
+
+    def __call__(self, x: AnyInputs) -> Tensor:
+        """The output, copied, on the subject's device."""
+        with torch.no_grad():
+            return self.run(x, self.tensors_for(x)).detach().clone()
+
+    def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
+        """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""
+        lay_out = LAYOUTS[x.layout]
+        return {name: lay_out(each).to(self.device) for name, each in x.tensors.items()}
+
+    def run(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        """One call. NotApplicable: it refuses, with NotImplementedError, what it never promised."""
+        given = dict(tensors)
+        positional: list[Any] = [given.pop("x")] if "x" in given else []
+        plain = {name: value for name, value in self.plain(x).items() if value is not None}
+        keywords: dict[str, Any] = {}
+        for name in self.places:
+            if name not in given and name not in plain:
+                continue
+            value = given[name] if name in given else plain[name]
+            place = self.places[name]
+            if isinstance(place, str):
+                keywords[place] = value
+            elif place is not None and place == len(positional):
+                positional.append(value)
+            elif place is None:
+                raise LawBroken(f"takes no {name}")
+            else:
+                raise LawBroken(f"takes {name} only after what it is not given here")
+        try:
+            returned = self.clock.call(self.declaration.function, *positional, **keywords)
+        except SubjectRaised as raised:
+            undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
+            if undeclared and isinstance(raised.problem, NotImplementedError):
+                raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem
+            raise
+        return plain_tensor(returned, x.output_shape, x.dtype, self.device)
+
+    def gradients(self, x: AnyInputs, cotangent: Tensor, wanted: Collection[str] | None = None) -> Gradients:
+        """The gradient of sum(output x cotangent) for every tensor, or for those wanted, the others frozen."""
+        if self.declaration.gradients is False:
+            raise NotApplicable("has no gradients, as declared")
+        tensors = self.tensors_for(x)
+        asked = {name: each.requires_grad_() for name, each in tensors.items() if name in (wanted or tensors)}
+        output = self.run(x, tensors)
+        if not output.requires_grad:
+            if self.declaration.gradients:
+                raise LawBroken("the output carries no gradient, and gradients are declared")
+            raise NotApplicable("the output carries no gradient")
+        found = self.clock.call(
+            torch.autograd.grad, output, [*asked.values()], cotangent.to(self.device), allow_unused=True
+        )
+        return dict(zip(asked, found, strict=True))
+
+    # What it should give
+
+    def expected(self, x: AnyInputs) -> Tensor:
+        """The right answer, in float64."""
+        return self.exact(x, {name: each.double() for name, each in x.tensors.items()})
+
+    def exact_gradients(self, x: AnyInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        """The gradients of the reference, in float64."""
+        tensors = {name: each.double().requires_grad_() for name, each in x.tensors.items()}
+        found = torch.autograd.grad(
+            self.exact(x, tensors), [*tensors.values()], cotangent.double(), materialize_grads=True
+        )
+        return dict(zip(tensors, found, strict=True))
+
+    def agree(
+        self,
+        one: AnyInputs,
+        other: AnyInputs,
+        back: Callable[[Tensor], Tensor] = lambda output: output,
+        what: str = "output",
+    ) -> Comparison:
+        """Two calls whose exact answers are the same: `back` takes the first output to the second's form."""
+        return within(back(self(one)), self(other), back(self.bound(one)) + self.bound(other), what)
+
+    def identical(self, one: AnyInputs, other: AnyInputs, what: str = "output") -> Comparison:
+        """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""
+        limit = 0.0 if self.declaration.deterministic else self.bound(one) + self.bound(other)
+        return within(self(one), self(other), limit, what)

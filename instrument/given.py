@@ -1,0 +1,71 @@
+"""Repairs that any role can use: they bring a drawn case to where a law speaks, and leave the rest as it was drawn.
+
+Each gives a function from a case to a case that does nothing to a case that is already there.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from headcheck.recipes import Recipe
+
+AnyCase = TypeVar("AnyCase", bound=Recipe)
+
+
+class Repair(Protocol):
+    """A function from a case to a case of the same kind."""
+
+    def __call__(self, case: AnyCase, /) -> AnyCase:
+        """The case, where the law speaks."""
+
+
+def at_least(**sizes: int) -> Repair:
+    """With axes of at least these sizes: at_least(kv_len=2)."""
+
+    def repair(case: AnyCase, /) -> AnyCase:
+        return case.but(**{axis: max(size, getattr(case, axis)) for axis, size in sizes.items()})
+
+    return repair
+
+
+def at_most(**sizes: int) -> Repair:
+    """With axes of at most these sizes."""
+
+    def repair(case: AnyCase, /) -> AnyCase:
+        return case.but(**{axis: min(size, getattr(case, axis)) for axis, size in sizes.items()})
+
+    return repair
+
+
+def having(**fields: object) -> Repair:
+    """With these very values in these fields."""
+
+    def repair(case: AnyCase, /) -> AnyCase:
+        return case.but(**fields)
+
+    return repair
+
+
+def one_of(field: str, *options: object) -> Repair:
+    """With one of these for a field; which one is the case's own choice."""
+
+    def repair(case: AnyCase, /) -> AnyCase:
+        if getattr(case, field) in options:
+            return case
+        if field == "values" and case.written_out:
+            return case
+        return case.but(**{field: options[case.seed % len(options)]})
+
+    return repair
+
+
+def one_in(share: int, *repairs: Callable[[AnyCase], AnyCase]) -> Callable[[AnyCase], AnyCase]:
+    """Repairs for one case in so many; which ones is their own choice."""
+
+    def repair(case: AnyCase) -> AnyCase:
+        if case.seed // 11 % share or case.written_out:
+            return case
+        for each in repairs:
+            case = each(case)
+        return case
+
+    return repair

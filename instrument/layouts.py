@@ -1,0 +1,51 @@
+"""How a tensor lies in memory. Each takes a tensor and gives one equal to it, freshly allocated."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+FOREIGN = 7.0
+"""What stands in memory beside the tensor's own numbers."""
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """One number after the other."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def dim_first(x: Tensor) -> Tensor:
+    """The last axis is not the one with stride 1."""
+    return contiguous(x.transpose(-1, -2)).transpose(-1, -2) if x.ndim > 1 else every_second(x)
+
+
+def packed(x: Tensor) -> Tensor:
+    """A slice of a fused projection: the rows are wider than the tensor."""
+    size = x.shape[-1]
+    wide = torch.full((*x.shape[:-1], 3 * size), FOREIGN, dtype=x.dtype)
+    wide[..., size : 2 * size] = x
+    return wide[..., size : 2 * size]
+
+
+def every_second(x: Tensor) -> Tensor:
+    """Every second number of each row; those between are others."""
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), FOREIGN, dtype=x.dtype)
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+def offset(x: Tensor) -> Tensor:
+    """It does not begin where its storage begins."""
+    longer = torch.full((x.numel() + 3,), FOREIGN, dtype=x.dtype)
+    longer[3:] = x.reshape(-1)
+    return longer[3:].view(x.shape)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": contiguous,
+    "dim-first": dim_first,
+    "packed": packed,
+    "every-second": every_second,
+    "offset": offset,
+}
+"""The layouts that a tensor of any rank may have."""

@@ -1,0 +1,58 @@
+"""What the engine asks of a role whose subject is a module."""
+
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+
+from headcheck.casework import CaseRole
+from headcheck.comparison import LawBroken
+from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
+from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
+
+AnyCase = TypeVar("AnyCase", bound=ModuleCase)
+AnyInputs = TypeVar("AnyInputs", bound=ModuleInputs)
+
+
+class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
+    """A role is this class with a case, a declaration and a subject of its own, and one method, `build`."""
+
+    declaration: type[Declaration]
+    subject: type[ModuleSubject[AnyInputs]]
+    kinds: tuple[type[nn.Module], ...] = ()
+    """Modules of these classes are recognised as subjects of this role."""
+    aliases: tuple[str, ...] = ()
+    """Words in the name of a class or function by which it is recognised."""
+
+    def notes(self, subject: Any) -> list[str]:
+        """What else the preparation finds out; it may change the subject."""
+        return []
+
+    def recognises(self, attribute: Any) -> bool:
+        """Whether it is a module of one of the role's classes, or a callable with one of its words in its name."""
+        if isinstance(attribute, nn.Module):
+            return isinstance(attribute, self.kinds)
+        name = getattr(attribute, "__name__", "").lower().replace("_", "")
+        return any(alias in name for alias in self.aliases)
+
+    def declare(self, attribute: Any, name: str) -> Declaration:
+        return (
+            attribute if isinstance(attribute, self.declaration) else self.declaration(attribute, name=name)
+        )
+
+    def prepare(
+        self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
+        """In float64 where the module works in it, otherwise in float32."""
+        wanted = dtypes or declaration.dtypes or ("float64", "float32")
+        problems = []
+        for dtype in wanted:
+            try:
+                subject = self.subject(declaration, dtypes=(dtype,), device=device)
+                problem = problem_of(subject, self.build(self.fit(self.case(seed=1), subject), subject))
+            except LawBroken as raised:
+                problem = str(raised)
+            if problem is None:
+                return subject, [f"judged in {dtype}", *self.notes(subject)]
+            problems.append(f"{dtype}: {problem}")
+        raise SubjectError(f"the module does not work on a plain call ({problems[-1]})")

@@ -1,0 +1,111 @@
+"""Tensors written out in a case: nested numbers, made to fit a shape, made rounder, made fewer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from headcheck.recipes import Numbers, Recipe
+
+AnyCase = TypeVar("AnyCase", bound=Recipe)
+
+NUMBER: SearchStrategy[float] = st.one_of(
+    st.integers(-3, 3).map(float),
+    st.floats(-4, 4, width=16),
+    st.sampled_from((0.5, -0.5, 0.001, 10.0, -10.0, 1000.0, -1000.0)),
+)
+"""One number of a drawn case."""
+DOZEN = 12
+"""So many are drawn for a tensor, then repeated or cut to its shape: Hypothesis spends its effort where it is seen."""
+
+
+def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:
+    """Numbers nested as the shape says, leading axes of size 1 left out."""
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    for size in reversed(shape[1:]):
+        flat = [tuple(flat[i : i + size]) for i in range(0, len(flat), size)] if size else [()] * len(flat)
+    return tuple(flat)
+
+
+def written(tensor: Tensor) -> Numbers:
+    """A tensor as nested numbers."""
+    return nest(tensor.reshape(-1).tolist(), tuple(tensor.shape))
+
+
+def numbers_that_fit(case: AnyCase) -> AnyCase:
+    """Written numbers as many as the shapes ask for: repeated from the start, or cut."""
+    if not case.numbers:
+        return case
+    shapes, numbers = case.shapes(), []
+    for name, given in case.numbers:
+        each, count = flat(given), torch.Size(shapes[name]).numel()
+        if len(each) != count:
+            each = [each[i % len(each)] for i in range(count)] if each else [0.0] * count
+        numbers.append((name, nest(each, shapes[name])))
+    return case.but(numbers=tuple(numbers))
+
+
+def flat(numbers: Any) -> list[Any]:
+    """Nested numbers, one after the other."""
+    if isinstance(numbers, tuple):
+        return [each for part in numbers for each in flat(part)]
+    return [numbers]
+
+
+def tensors_of(case: Recipe) -> dict[str, Tensor]:
+    """The tensors that stand in the case, in float64."""
+    shapes = case.shapes()
+    return {
+        name: torch.tensor(numbers, dtype=torch.float64).reshape(shapes[name])
+        for name, numbers in case.numbers
+    }
+
+
+def dropped(x: Tensor, axis: int, index: int) -> Tensor:
+    """The tensor without one slice."""
+    rest = [i for i in range(x.shape[axis]) if i != index]
+    return x.index_select(axis, torch.tensor(rest, dtype=torch.long))
+
+
+def rounder_tensors(tensor: Tensor) -> Iterator[Tensor]:
+    """The whole tensor in rounder numbers: zeros, ones, whole numbers, one decimal, two."""
+    for rounding in _ROUNDINGS:
+        rounder = rounding(tensor)
+        if _total(rounder) < _total(tensor):
+            yield rounder
+
+
+def rounder_numbers(number: float) -> Iterator[float]:
+    """Numbers simpler than this one."""
+    if number == float("-inf"):
+        yield 0.0
+        return
+    for candidate in (0.0, 1.0, float(round(number)), round(number, 1), round(number, 2)):
+        if _complexity(candidate) < _complexity(number):
+            yield candidate
+
+
+_ROUNDINGS: tuple[Callable[[Tensor], Tensor], ...] = (
+    torch.zeros_like,
+    torch.ones_like,
+    torch.round,
+    lambda x: torch.round(x, decimals=1),
+    lambda x: torch.round(x, decimals=2),
+)
+
+
+def _total(x: Tensor) -> tuple[float, ...]:
+    return tuple(map(sum, zip((0, 0.0), *map(_complexity, x.reshape(-1).tolist()), strict=True)))
+
+
+def _complexity(number: float) -> tuple[int, float]:
+    return (len(repr(abs(number)).rstrip("0")), abs(number)) if number else (0, 0.0)
+
+
+def below(size: int) -> list[int]:
+    """Smaller sizes, the smallest first."""
+    return [smaller for smaller in sorted({1, 2, size // 2, size - 1}) if 0 < smaller < size]

@@ -1,0 +1,1 @@
+"""Laws that functions of several roles share; each has an id in every role that it names."""

@@ -1,0 +1,72 @@
+"""The gradient of the output, for random cotangents: sum().backward() sees half of the faults."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, within
+from headcheck.functions.inputs import Inputs
+from headcheck.functions.subject import FunctionSubject
+from headcheck.laws import law
+from headcheck.roles import FUNCTIONS
+
+CHAIN = "the chain rule: dx = J^T dy"
+
+
+def _found(observed: torch.Tensor | None, exact: torch.Tensor, name: str) -> torch.Tensor:
+    """A gradient that autograd leaves out stands for zero, and is a break where it is not zero."""
+    if observed is not None:
+        return observed
+    if exact.abs().max() > 0:
+        raise LawBroken(f"the output carries a gradient, but none for {name}")
+    return torch.zeros_like(exact)
+
+
+@law(
+    source=CHAIN,
+    formula="|dx - J^T dy| <= bound, for a random dy and each tensor x",
+    guards="A backward that lacks a term which sum() cancels (flash-attention bdcae547), or detaches one input.",
+    share=1.5,
+    roles=FUNCTIONS,
+)
+def gradients_are_within_the_bound(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
+    """The gradient of every tensor is the reference's, within the rounding of the declared arithmetic."""
+    g = x.cotangent
+    found, exact = function.gradients(x, g), function.exact_gradients(x, g)
+    for name, bound in function.gradient_bounds(x, g.double()).items():
+        yield within(_found(found[name], exact[name], name), exact[name], bound, f"gradient of {name}")
+
+
+@law(
+    source=CHAIN,
+    formula="the gradient of one tensor is the same whether or not the others want one",
+    guards="A backward that is skipped, or returns zeros, for the one input that it was not asked for.",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def each_gradient_can_be_asked_for_alone(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """With the other tensors frozen, the gradient of one is what it is with all of them."""
+    names, g = list(x.tensors), x.cotangent
+    name = names[x.case.seed % len(names)]
+    observed, exact = function.gradients(x, g, wanted=(name,))[name], function.exact_gradients(x, g)[name]
+    bound = function.gradient_bounds(x, g.double())[name]
+    return within(_found(observed, exact, name), exact, bound, f"gradient of {name} alone")
+
+
+@law(
+    source=CHAIN,
+    formula="the same cotangent, expanded from one row, gives the same gradients",
+    guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671).",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def an_expanded_cotangent_changes_nothing(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Iterator[Comparison]:
+    """A cotangent with strides of zero, as a sum over rows sends it, gives the gradients of its contiguous copy."""
+    one = x.cotangent.reshape(-1, x.output_shape[-1])[0].expand(x.output_shape)
+    strided, plain = function.gradients(x, one), function.gradients(x, one.contiguous())
+    for name, bound in function.gradient_bounds(x, one.double()).items():
+        gradient = plain[name]
+        if gradient is not None:
+            yield within(_found(strided[name], gradient, name), gradient, 2 * bound, f"gradient of {name}")

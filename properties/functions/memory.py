@@ -1,0 +1,90 @@
+"""How tensors lie in memory, what comes back, and what must be left as it was."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.functions.inputs import Inputs
+from headcheck.functions.subject import FunctionSubject
+from headcheck.given import one_of
+from headcheck.laws import law
+from headcheck.layouts import LAYOUTS
+from headcheck.roles import FUNCTIONS
+
+STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
+
+
+@law(
+    source="the torch tensor: sizes, strides, offset",
+    formula="f(strided views) = f(contiguous copies)",
+    guards="A kernel that assumes contiguous rows, or reads them with a stride of 1.",
+    given=(one_of("layout", *STRIDED),),
+    roles=FUNCTIONS,
+)
+def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """Transposed, sliced, packed and offset tensors give what their contiguous copies give."""
+    plain = x.but(case=x.case.but(layout="contiguous"))
+    dense = function(plain)  # First, for a kernel that is compiled for dense tensors to be there.
+    limit = function.bound(x) + function.bound(plain)
+    return within(function(x), dense, limit)
+
+
+@law(
+    source="a call changes nothing that it is given",
+    formula="each tensor after the call = before",
+    guards="A subtraction, a scaling or a rotation in place that the caller finds in his own tensor.",
+    roles=FUNCTIONS,
+)
+def inputs_are_not_changed(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
+    """Every tensor holds after the call what it held before, and so does the memory around it."""
+    tensors = function.tensors_for(x)
+    before = {name: _memory(each).clone() for name, each in tensors.items()}
+    wants = x.case.seed % 2 == 0 and function.declaration.gradients is not False
+    for each in tensors.values():
+        each.requires_grad_(wants)
+    with torch.set_grad_enabled(wants):
+        function.run(x, tensors)
+    for name, each in tensors.items():
+        yield same(_memory(each), before[name], name)
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All of the memory behind a tensor, what lies between its rows included."""
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.as_strided(tensor.detach(), (size,), (1,), 0)
+
+
+@law(
+    source="a call gives a tensor of its own",
+    formula="f(x) shares no memory with x",
+    guards="The input given back where nothing is to be done; a change of the result that changes the input.",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def output_does_not_alias_an_input(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """Writing into the output leaves the inputs as they were."""
+    tensors = function.tensors_for(x)
+    with torch.no_grad():
+        output = function.run(x, tensors)
+    place = output.untyped_storage().data_ptr()
+    shared = [name for name, each in tensors.items() if each.untyped_storage().data_ptr() == place]
+    if shared and output.numel():
+        raise LawBroken(f"the output shares memory with {', '.join(shared)}")
+    return same(torch.zeros(()), torch.zeros(()))
+
+
+@law(
+    source="a call gives a tensor of its own",
+    formula="y1 is the same before and after y2 is computed",
+    guards="A kept output buffer: the second call overwrites the first result.",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def results_outlive_the_next_call(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """A result is not overwritten by the next call."""
+    with torch.no_grad():
+        first = function.run(x, function.tensors_for(x))
+        copy = first.clone()
+        function.run(x.other(), function.tensors_for(x.other()))
+    return same(first, copy, "the first result, after the second call")

@@ -1,0 +1,78 @@
+"""Nothing is remembered from call to call, and nothing outside the call is touched."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.functions.inputs import Inputs
+from headcheck.functions.subject import FunctionSubject
+from headcheck.laws import law
+from headcheck.library import functions_replaced, settings_watched
+from headcheck.roles import FUNCTIONS
+
+PURE = "a call is a function of its arguments"
+
+
+@law(
+    source=PURE,
+    formula="f(x) = f(x), bit for bit unless declared otherwise",
+    guards="Uninitialised memory, a race, state that grows with each call.",
+    roles=FUNCTIONS,
+)
+def same_call_same_answer(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """The same call twice gives the same bits."""
+    return function.identical(x, x)
+
+
+@law(
+    source=PURE,
+    formula="f(x), f(x'), f(x) again: each as if it were alone",
+    guards="A memo whose key lacks the numbers, the dtype or one of the arguments.",
+    roles=FUNCTIONS,
+)
+def one_call_does_not_answer_for_another(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Iterator[Comparison]:
+    """A call with other numbers in tensors of the same shape gives its own answer, and the first one is unmoved."""
+    first, other = function(x), x.other()
+    yield within(function(other), function.expected(other), function.bound(other), "the second output")
+    limit = 0.0 if function.declaration.deterministic else 2 * function.bound(x)
+    yield within(function(x), first, limit, "output, the second time")
+
+
+@law(
+    source=PURE,
+    formula="x changed in place between two calls: the second answers for what it is given",
+    guards="Answers cached by address or by shape.",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def inputs_changed_in_place_are_read_again(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """Numbers changed in place, in the same tensors, give the answer for the new numbers."""
+    tensors, new = function.tensors_for(x), x.other()
+    with torch.no_grad():
+        function.run(x, tensors)
+        for name, each in function.tensors_for(new).items():
+            tensors[name].copy_(each)
+        second = function.run(new, tensors).clone()
+    return within(second, function.expected(new), function.bound(new))
+
+
+@law(
+    source=PURE,
+    formula="the state of torch's generator and settings is the same before and after",
+    guards="A function that seeds the global generator, sets a default dtype, turns gradients off.",
+    share=0.5,
+    roles=FUNCTIONS,
+)
+def nothing_global_is_touched(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """The call leaves torch's generator, its settings and its functions as they were."""
+    torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
+    before = torch.get_rng_state()
+    with settings_watched() as changed:
+        function(x)
+    replaced = functions_replaced()
+    if changed or replaced:
+        raise LawBroken(f"the call changed {', '.join([*changed, *replaced])}")
+    return same(torch.get_rng_state(), before, "state of the generator")

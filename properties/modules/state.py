@@ -1,0 +1,98 @@
+"""Evaluation is a function of its arguments: nothing is remembered, nothing else is touched."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, holds, same
+from headcheck.laws import law
+from headcheck.library import functions_replaced, settings_watched
+from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.roles import MODULES
+
+PURE = "a module in evaluation is a function of its arguments"
+
+
+@law(
+    source=PURE,
+    formula="f(x) = f(x), bit for bit",
+    guards="Dropout that is left on in evaluation, a cache that is kept from call to call.",
+    roles=MODULES,
+)
+def same_call_same_answer(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """In evaluation the same call twice gives the same bits."""
+    return same(module(x), module(x))
+
+
+@law(
+    source=PURE,
+    formula="f(x), f(y), f(x) again: the first and the last are the same",
+    guards="A mask, a table of positions or a cache of one call that is used in the next.",
+    roles=MODULES,
+)
+def another_call_between_changes_nothing(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """A call with other inputs in between does not change the answer."""
+    first = module(x)
+    module(module.another(x))
+    return same(module(x), first, "output, the second time")
+
+
+@law(
+    source=PURE,
+    formula="weights and buffers after the call = before",
+    guards="Statistics updated in evaluation; a table that grows and shrinks the answer of the next call.",
+    share=0.5,
+    roles=MODULES,
+)
+def a_call_changes_no_weight(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Iterator[Comparison]:
+    """After a call in evaluation every weight is what it was."""
+    before = [each.detach().clone() for each in module.weights()]
+    module(x)
+    for old, new in zip(before, module.weights(), strict=True):
+        yield same(new, old, "weight")
+
+
+@law(
+    source=PURE,
+    formula="x after the call = before",
+    guards="An embedding or a mask written in place into the caller's tensor.",
+    share=0.5,
+    roles=MODULES,
+)
+def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Iterator[Comparison]:
+    """What was given to a call holds afterwards what it held before."""
+    before = {name: each.clone() for name, each in x.tensors.items()}
+    module(x)
+    for name, each in x.tensors.items():
+        yield same(each, before[name], name)
+
+
+@law(
+    source=PURE,
+    formula="every number of f(x) is finite",
+    guards="A row of a mask without a key: NaN, which spreads through the next layer (pytorch 103749).",
+    roles=MODULES,
+)
+def output_is_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """The output has neither NaN nor infinities."""
+    output = module(x)
+    return holds(output.isfinite(), output, "output")
+
+
+@law(
+    source=PURE,
+    formula="the state of torch's generator and settings is the same before and after",
+    guards="A module that seeds the global generator, draws from it in evaluation, or sets a default dtype.",
+    share=0.5,
+    roles=MODULES,
+)
+def nothing_global_is_touched(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """The call leaves torch's generator, its settings and its functions as they were."""
+    torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
+    before = torch.get_rng_state()
+    with settings_watched() as changed:
+        module(x)
+    replaced = functions_replaced()
+    if changed or replaced:
+        raise LawBroken(f"the call changed {', '.join([*changed, *replaced])}")
+    return same(torch.get_rng_state(), before, "state of the generator")

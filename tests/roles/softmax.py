@@ -1,0 +1,390 @@
+"""Wrong and right softmaxes."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.roles import right, wrong
+
+ACCURACY = "accuracy/output-is-within-the-bound"
+
+
+def exponents(x: Tensor, dim: int) -> Tensor:
+    """exp(x - max), a row of nothing but -inf apart."""
+    return torch.exp(x - x.amax(dim=dim, keepdim=True))
+
+
+# Right
+
+
+@right("torch's own.")
+def library(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, dim)
+
+
+@right("max, exp, sum, division, one after the other.")
+def by_the_book(x: Tensor, dim: int) -> Tensor:
+    raised = exponents(x, dim)
+    return raised / raised.sum(dim=dim, keepdim=True)
+
+
+@right("Along the last axis, without a parameter for it.")
+def last_axis(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+@right("The axis is called axis.")
+def by_axis(x: Tensor, axis: int = -1) -> Tensor:
+    return torch.softmax(x, dim=axis)
+
+
+@right("Powers of two, the difference taken first.")
+def base_two(x: Tensor, dim: int) -> Tensor:
+    wide = x if x.dtype == torch.float64 else x.float()
+    raised = torch.exp2((wide - wide.amax(dim=dim, keepdim=True)) * math.log2(math.e))
+    return (raised / raised.sum(dim=dim, keepdim=True)).to(x.dtype)
+
+
+@right("A running maximum and a running sum over blocks of four (Milakov & Gimelshein 2018).")
+def online(x: Tensor, dim: int) -> Tensor:
+    rows = x.movedim(dim, -1)
+    rows = rows if x.dtype == torch.float64 else rows.float()
+    top = torch.full(rows.shape[:-1], -torch.inf, dtype=rows.dtype)
+    total = torch.zeros_like(top)
+    for block in rows.split(4, dim=-1):
+        new = torch.maximum(top, block.amax(dim=-1)).detach()
+        finite = torch.where(new.isneginf(), 0.0, new)
+        total = total * torch.exp(top - finite) + torch.exp(block - finite[..., None]).sum(dim=-1)
+        top = new
+    return (torch.exp(rows - top[..., None]) / total[..., None]).movedim(-1, dim).to(x.dtype)
+
+
+@right("The log-softmax, raised.")
+def from_logarithms(x: Tensor, dim: int) -> Tensor:
+    return torch.log_softmax(x if x.dtype == torch.float64 else x.float(), dim).exp().to(x.dtype)
+
+
+@right("The reciprocal of the sum, multiplied.")
+def by_reciprocal(x: Tensor, dim: int) -> Tensor:
+    raised = exponents(x if x.dtype == torch.float64 else x.float(), dim)
+    return (raised * raised.sum(dim=dim, keepdim=True).reciprocal()).to(x.dtype)
+
+
+class _Written(torch.autograd.Function):
+    """The backward written out: p (g - sum p g)."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        context.save_for_backward(weights)
+        context.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights,), (g,) = context.saved_tensors, gradients
+        return weights * (g - (weights * g).sum(dim=context.dim, keepdim=True)), None
+
+
+@right("A backward of its own.", dtypes=("float32", "float64"))
+def own_backward(x: Tensor, dim: int) -> Tensor:
+    return _Written.apply(x, dim)
+
+
+# Wrong
+
+
+@wrong("exp without the maximum taken out.", breaks=("limits/the-hot-limit-is-even", ACCURACY))
+def no_maximum(x: Tensor, dim: int) -> Tensor:
+    raised = torch.exp(x)
+    return raised / raised.sum(dim=dim, keepdim=True)
+
+
+@wrong("One maximum for the whole tensor.", breaks=("symmetry/a-row-of-nan-spoils-no-other", ACCURACY))
+def one_maximum_for_all(x: Tensor, dim: int) -> Tensor:
+    raised = torch.exp(x - x.max())
+    return raised / raised.sum(dim=dim, keepdim=True)
+
+
+@wrong(
+    "Always along the last axis.", breaks="symmetry/every-dim-is-the-last-one-turned", real="labml issue 146"
+)
+def dim_ignored(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+@wrong("The absolute value of dim: -2 is taken for 2.", breaks="symmetry/every-dim-is-the-last-one-turned")
+def dim_without_its_sign(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, abs(dim) if dim != -1 else -1)
+
+
+@wrong("A small number added to the sum.", breaks="distribution/weights-sum-to-one")
+def padded_sum(x: Tensor, dim: int) -> Tensor:
+    raised = exponents(x, dim)
+    return raised / (raised.sum(dim=dim, keepdim=True) + 1e-6)
+
+
+@wrong(
+    "Powers of two without the factor log2(e).", breaks="limits/the-odds-are-the-exponent-of-the-difference"
+)
+def wrong_base(x: Tensor, dim: int) -> Tensor:
+    raised = torch.exp2(x - x.amax(dim=dim, keepdim=True))
+    return raised / raised.sum(dim=dim, keepdim=True)
+
+
+@wrong(
+    "The last entries beyond a multiple of eight are left out of the sum.",
+    breaks="distribution/weights-sum-to-one",
+)
+def tail_not_summed(x: Tensor, dim: int) -> Tensor:
+    raised = exponents(x, dim).movedim(dim, -1)
+    whole = max(raised.shape[-1] // 8 * 8, min(raised.shape[-1], 7))
+    return (raised / raised[..., :whole].sum(dim=-1, keepdim=True)).movedim(-1, dim)
+
+
+@wrong(
+    "A row is filled up with zeros to a multiple of four, and they count.",
+    breaks="distribution/weights-sum-to-one",
+)
+def padding_counts(x: Tensor, dim: int) -> Tensor:
+    rows = x.movedim(dim, -1)
+    size = rows.shape[-1]
+    filled = torch.nn.functional.pad(rows, (0, -size % 4))
+    return torch.softmax(filled, -1)[..., :size].movedim(-1, dim)
+
+
+@wrong(
+    "The sum is taken over the rows.",
+    breaks=("distribution/weights-sum-to-one", "symmetry/a-row-does-not-see-the-others"),
+)
+def wrong_sum(x: Tensor, dim: int) -> Tensor:
+    raised = exponents(x, dim)
+    return raised / raised.sum(dim=dim - 1 if dim < 0 else (dim + 1) % 3, keepdim=True)
+
+
+@wrong(
+    "A large negative number in place of -inf leaves something behind.",
+    breaks="distribution/minus-infinity-has-no-weight",
+)
+def soft_infinity(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x.clamp(min=-50.0), dim)
+
+
+@wrong(
+    "Blocks are merged without rescaling the earlier sum.",
+    breaks=("symmetry/permuting-entries-permutes-weights", ACCURACY),
+)
+def blocks_not_rescaled(x: Tensor, dim: int) -> Tensor:
+    rows = x.movedim(dim, -1)
+    top, total = (
+        torch.full(rows.shape[:-1], -torch.inf, dtype=x.dtype),
+        torch.zeros(rows.shape[:-1], dtype=x.dtype),
+    )
+    for block in rows.split(2, dim=-1):
+        top = torch.maximum(top, block.amax(dim=-1))
+        total = total + torch.exp(block - torch.where(top.isneginf(), 0.0, top)[..., None]).sum(dim=-1)
+    return (torch.exp(rows - top[..., None]) / total[..., None]).movedim(-1, dim)
+
+
+@wrong(
+    "Blocks whose entries are all -inf give NaN.",
+    breaks="distribution/minus-infinity-has-no-weight",
+    real="flashinfer 1178",
+)
+def dead_block(x: Tensor, dim: int) -> Tensor:
+    rows = x.movedim(dim, -1)
+    parts = [exponents(block, -1) for block in rows.flip(-1).split(2, dim=-1)]
+    bad = torch.cat(parts, dim=-1).isnan().any(dim=-1, keepdim=True)
+    return torch.where(bad, torch.nan, torch.softmax(rows, -1)).movedim(-1, dim)
+
+
+@wrong(
+    "An exp by its series, which turns negative.",
+    breaks="distribution/weights-are-neither-negative-nor-above-one",
+)
+def negative_series(x: Tensor, dim: int) -> Tensor:
+    below = x - x.amax(dim=dim, keepdim=True)
+    raised = torch.where(below > -2.5, 1 + below + below**2 / 2 + below**3 / 6, torch.exp(below))
+    return raised / raised.sum(dim=dim, keepdim=True)
+
+
+@wrong("Ties are broken in favour of the last one.", breaks="distribution/order-is-kept")
+def ties_broken(x: Tensor, dim: int) -> Tensor:
+    nudge = 1e-3 * torch.arange(x.shape[dim], dtype=x.dtype).reshape(
+        *(-1 if i == dim % 3 else 1 for i in range(3))
+    )
+    return torch.softmax(x + nudge, dim)
+
+
+@wrong(
+    "Argmax where the largest stands out: all ties get the whole weight.",
+    breaks="limits/the-cold-limit-picks-the-largest",
+)
+def hard_when_cold(x: Tensor, dim: int) -> Tensor:
+    top = x.amax(dim=dim, keepdim=True)
+    cold = (top - x.amin(dim=dim, keepdim=True)) > 1000
+    return torch.where(cold, (x == top).to(x.dtype), torch.softmax(x, dim))
+
+
+@wrong(
+    "The appended -inf changes how the row is cut: odd lengths lose a digit.",
+    breaks="distribution/appended-minus-infinity-changes-nothing",
+)
+def temperature_by_length(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x * (1 + 1e-3 * (x.shape[dim] % 2)), dim)
+
+
+@wrong(
+    "A temperature that depends on the row's size far from zero.",
+    breaks="symmetry/a-common-shift-changes-nothing",
+)
+def shifted_digits(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x.half().to(x.dtype) * (1 + 1e-4 * x.abs().amax(dim=dim, keepdim=True)), dim)
+
+
+@wrong(
+    "A long row in two parts, merged with equal weight.",
+    breaks="symmetry/a-part-of-a-row-keeps-its-proportions",
+)
+def halves_merged_evenly(x: Tensor, dim: int) -> Tensor:
+    size = x.shape[dim]
+    if size < 4:
+        return torch.softmax(x, dim)
+    parts = x.split([size // 2, size - size // 2], dim=dim)
+    return torch.cat([torch.softmax(part, dim) for part in parts], dim=dim) / 2
+
+
+class _NoSum(torch.autograd.Function):
+    """A backward without the sum."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        context.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights,), (g,) = context.saved_tensors, gradients
+        return weights * g, None
+
+
+@wrong("The backward lacks sum_j p_j g_j.", breaks="gradients/the-gradient-of-a-row-sums-to-zero")
+def backward_without_the_sum(x: Tensor, dim: int) -> Tensor:
+    return _NoSum.apply(x, dim)
+
+
+class _OtherWeights(torch.autograd.Function):
+    """A backward with the weights in reverse."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        context.save_for_backward(weights)
+        context.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights,), (g,) = context.saved_tensors, gradients
+        other = weights.flip(context.dim)
+        return other * (g - (weights * g).sum(dim=context.dim, keepdim=True)), None
+
+
+@wrong(
+    "The backward reads the weights from the other end.",
+    breaks=("gradients/the-jacobian-is-symmetric", "gradients/gradients-are-within-the-bound"),
+)
+def backward_reversed(x: Tensor, dim: int) -> Tensor:
+    return _OtherWeights.apply(x, dim)
+
+
+class _DenseOnly(torch.autograd.Function):
+    """A backward that reads the cotangent's memory."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        context.save_for_backward(weights)
+        context.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights,), (g,) = context.saved_tensors, gradients
+        if 0 in g.stride():
+            g = torch.zeros_like(weights)
+        return weights * (g - (weights * g).sum(dim=context.dim, keepdim=True)), None
+
+
+@wrong(
+    "An expanded cotangent is read as zeros.",
+    breaks="gradients/an-expanded-cotangent-changes-nothing",
+    real="pytorch 133671",
+)
+def backward_of_dense_cotangents(x: Tensor, dim: int) -> Tensor:
+    return _DenseOnly.apply(x, dim)
+
+
+@wrong("The maximum is subtracted in place.", breaks="memory/inputs-are-not-changed")
+def in_place(x: Tensor, dim: int) -> Tensor:
+    x.data.sub_(
+        torch.where(x.amax(dim=dim, keepdim=True).isneginf(), 0.0, x.amax(dim=dim, keepdim=True)).detach()
+    )
+    return torch.softmax(x, dim)
+
+
+@wrong(
+    "Computed into the input.",
+    breaks=("memory/output-does-not-alias-an-input", "memory/inputs-are-not-changed"),
+)
+def into_the_input(x: Tensor, dim: int) -> Tensor:
+    with torch.no_grad():
+        x.copy_(torch.softmax(x, dim))
+    return x.view_as(x)
+
+
+@wrong("Rows are read with a stride of one.", breaks="memory/strided-equals-contiguous")
+def dense_rows(x: Tensor, dim: int) -> Tensor:
+    if not x.is_contiguous() and not x.requires_grad:
+        flat = torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+        return torch.softmax(flat, dim)
+    return torch.softmax(x, dim)
+
+
+@wrong("One output buffer for each shape.", breaks="memory/results-outlive-the-next-call")
+def kept_buffer(x: Tensor, dim: int, memory: dict[Any, Tensor] | None = None) -> Tensor:
+    memory = {} if memory is None else memory
+    if x.requires_grad:
+        return torch.softmax(x, dim)
+    kept = memory.setdefault((x.shape, x.dtype), torch.empty_like(x, memory_format=torch.contiguous_format))
+    return kept.copy_(torch.softmax(x, dim))
+
+
+@wrong(
+    "The first answer for each shape is kept.",
+    breaks=("state/one-call-does-not-answer-for-another", "state/inputs-changed-in-place-are-read-again"),
+)
+def answers_kept(x: Tensor, dim: int, memory: dict[Any, Tensor] | None = None) -> Tensor:
+    memory = {} if memory is None else memory
+    return memory.setdefault((x.shape, x.dtype, dim), torch.softmax(x, dim)).clone()
+
+
+@wrong("Noise that no seed explains.", breaks="state/same-call-same-answer")
+def noisy(x: Tensor, dim: int, memory: dict[str, int] | None = None) -> Tensor:
+    memory = {} if memory is None else memory
+    memory["calls"] = memory.get("calls", 0) + 1
+    return torch.softmax(x, dim) * (1 + 2e-7 * (memory["calls"] % 2))
+
+
+@wrong("It seeds the global generator.", breaks="state/nothing-global-is-touched")
+def reseeding(x: Tensor, dim: int) -> Tensor:
+    torch.manual_seed(0)
+    return torch.softmax(x, dim)
+
+
+@wrong("The input is detached.", breaks="gradients/each-gradient-can-be-asked-for-alone", gradients=True)
+def detached(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x.detach(), dim)

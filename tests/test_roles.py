@@ -1,0 +1,81 @@
+"""The roles other than attention: their laws hold on what is right, and each is broken by a fault made for it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headcheck.engine import PROFILES, Engine
+from headcheck.laws import all_laws, choose
+from headcheck.roles import HOMES, role
+from headcheck.verdict import LawResult
+from tests.roles import RIGHT, WRONG, Entry, right, wrong
+
+ROLES = sorted(set(HOMES) - {"attention"})
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def judged(entry: Entry, laws: list[str], profile: str, seed: int = 0) -> Iterator[LawResult]:
+    """The rows of these laws; counterexamples are not made small."""
+    of_role = role(entry.role)
+    subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
+    engine = Engine(of_role, subject, replace(PROFILES[profile], shrinks=0), seed, lambda law, case: "")
+    for law in laws:
+        yield engine.judge(all_laws()[law])
+
+
+def ids_of(entry: Entry) -> list[str]:
+    """The laws that an entry names, with the role."""
+    return [f"{entry.role.replace('_', '-')}/{law}" for law in entry.breaks]
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_a_wrong_function_breaks_each_law_that_it_names(name: str) -> None:
+    """The laws that a person would name for it exist, and break in the gate."""
+    for row in judged(WRONG[name], ids_of(WRONG[name]), "gate"):
+        assert row.outcome == "breaks", f"{WRONG[name].sentence} {row.id}: {row.outcome} {row.reason}"
+
+
+@pytest.mark.parametrize("name", list(RIGHT))
+def test_no_law_breaks_a_right_function(name: str) -> None:
+    """However it is computed, in every dtype that it takes; and nearly every law has something to say."""
+    laws = [law.id for law in choose(RIGHT[name].role)]
+    rows = list(judged(RIGHT[name], laws, "gate"))
+    broken = [f"{row.id}: {row.reason}" for row in rows if row.outcome == "breaks"]
+    assert not broken, f"{RIGHT[name].sentence} {broken}"
+    assert sum(row.outcome == "holds" for row in rows) >= len(laws) / 2
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_each_law_is_broken_by_a_fault_made_for_it(name: str) -> None:
+    """Every law of the role is named by a wrong function, and each role has right ones."""
+    named = defaultdict(list)
+    for entry in WRONG.values():
+        for law in ids_of(entry):
+            named[law].append(entry.id)
+    assert not [law.id for law in choose(name) if law.id not in named]
+    assert not [law for law in named if law not in all_laws()]
+    assert sum(entry.role == name for entry in RIGHT.values()) >= 3
+
+
+def test_a_name_clash_is_refused() -> None:
+    """Two functions of one name in one module."""
+
+    def twice() -> None:
+        """Registered twice."""
+
+    right("A function.")(twice)
+    try:
+        with pytest.raises(ValueError, match="two functions are called test_roles/twice"):
+            wrong("A function.", breaks="a/b")(twice)
+    finally:
+        RIGHT.clear() if not ROLES else RIGHT.pop("test_roles/twice")
