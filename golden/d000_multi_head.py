@@ -7,12 +7,15 @@ from headcheck.golden.derived import counted, holds
 from headcheck.golden.exact import contracted, matrix, softmax_rows
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, count, shape
+from headcheck.reference import MultiHeadAttention, attention, merge_heads, split_heads
 
 IDEA = Section("000", "multi-head")
 CODE = Section("000", "multi-head-code")
 
 H, N, DIM = sympy.symbols("h n d", positive=True, integer=True)
 """Heads, tokens, d_model."""
+PROJECT, SPLIT, ATTEND = "bnd,de->bne", (2, 8, 10, 8), "bhqk,bhkd->bhqd"
+INPUT = torch.zeros(2, 10, 64, dtype=torch.float64)
 
 
 def _products(heads: sympy.Expr, head_dim: sympy.Expr) -> sympy.Expr:
@@ -38,6 +41,10 @@ def _split_and_joined(heads: int) -> torch.Tensor:
     x = torch.arange(48).view(2, 3, 8)
     split = x.view(2, 3, heads, 8 // heads).transpose(1, 2)
     return split.transpose(1, 2).contiguous().view(2, 3, 8) == x
+
+
+def _reference() -> MultiHeadAttention:
+    return MultiHeadAttention(64, 8).double()
 
 
 def _own_multi_head(x: torch.Tensor) -> torch.Tensor:
@@ -71,7 +78,11 @@ for name, line, place, what, number in (
         place,
         what,
         count(number),
-        counted(lambda: sympy.Integer(64) / 8, lambda: torch.zeros(64).chunk(8)[0].shape[0]),
+        counted(
+            lambda: sympy.Integer(64) / 8,
+            lambda: torch.zeros(64).chunk(8)[0].shape[0],
+            lambda: split_heads(INPUT, 8).shape[-1],
+        ),
         formula=r"d_k = d_{model} / h = 64 / 8",
     )
 IDEA.confirmed(
@@ -80,7 +91,11 @@ IDEA.confirmed(
     "8 parallel attentions",
     "64 dims in slices of 8: the number of heads.",
     count(8),
-    counted(lambda: sympy.Integer(64) / 8, lambda: torch.zeros(64).view(-1, 8).shape[0]),
+    counted(
+        lambda: sympy.Integer(64) / 8,
+        lambda: torch.zeros(64).view(-1, 8).shape[0],
+        lambda: split_heads(INPUT, 8).shape[1],
+    ),
 )
 IDEA.confirmed(
     "merged",
@@ -88,7 +103,11 @@ IDEA.confirmed(
     "combine back to 64-dim",
     "Eight heads of 8 dims side by side have 64.",
     count(64),
-    counted(lambda: 8 * 8, lambda: torch.cat([torch.zeros(8)] * 8).numel()),
+    counted(
+        lambda: 8 * 8,
+        lambda: torch.cat([torch.zeros(8)] * 8).numel(),
+        lambda: merge_heads(torch.zeros(SPLIT)).shape[-1],
+    ),
 )
 IDEA.confirmed(
     "dims-of-a-head",
@@ -176,10 +195,13 @@ CODE.confirmed(
     "4 * 64 * 64 + 4 * 64 = 16640",
     "The parameters of four square layers with biases.",
     count(16640),
-    counted(lambda: 4 * 64**2 + 4 * 64, lambda: _linear_layers(4, 64)),
+    counted(
+        lambda: 4 * 64**2 + 4 * 64,
+        lambda: _linear_layers(4, 64),
+        lambda: sum(each.numel() for each in _reference().parameters()),
+    ),
     formula=r"4 d^2 + 4 d, \quad d = 64",
 )
-PROJECT, SPLIT, ATTEND = "bnd,de->bne", (2, 8, 10, 8), "bhqk,bhkd->bhqd"
 for name, line, place, axes, derived in (
     (
         "projected",
@@ -189,6 +211,7 @@ for name, line, place, axes, derived in (
         counted(
             lambda: contracted(PROJECT, (2, 10, 64), (64, 64)),
             lambda: (torch.zeros(2, 10, 64) @ torch.zeros(64, 64)).shape,
+            lambda: _reference().w_q(INPUT).shape,
         ),
     ),
     (
@@ -199,6 +222,7 @@ for name, line, place, axes, derived in (
         counted(
             lambda: (2, 8, 10, 64 // 8),
             lambda: torch.zeros(2, 10, 64).view(2, -1, 8, 8).transpose(1, 2).shape,
+            lambda: split_heads(INPUT, 8).shape,
         ),
     ),
     (
@@ -209,6 +233,7 @@ for name, line, place, axes, derived in (
         counted(
             lambda: contracted(ATTEND, (2, 8, 10, 10), SPLIT),
             lambda: (torch.zeros(2, 8, 10, 10) @ torch.zeros(SPLIT)).shape,
+            lambda: attention(*[split_heads(INPUT, 8)] * 3).output.shape,
         ),
     ),
     (
@@ -216,10 +241,20 @@ for name, line, place, axes, derived in (
         432,
         "[batch, seq_len, d_model]",
         (2, 10, 64),
-        counted(lambda: (2, 10, 8 * 8), lambda: torch.zeros(SPLIT).transpose(1, 2).reshape(2, -1, 64).shape),
+        counted(
+            lambda: (2, 10, 8 * 8),
+            lambda: torch.zeros(SPLIT).transpose(1, 2).reshape(2, -1, 64).shape,
+            lambda: merge_heads(torch.zeros(SPLIT)).shape,
+        ),
     ),
-    ("input", 441, "batch=2, seq_len=10, d_model=64", (2, 10, 64), counted(lambda: (2, 10, 64))),
-    ("input-printed", 443, "[2, 10, 64]", (2, 10, 64), counted(lambda: (2, 10, 64))),
+    (
+        "input",
+        441,
+        "batch=2, seq_len=10, d_model=64",
+        (2, 10, 64),
+        counted(lambda: (2, 10, 8 * 8), lambda: INPUT.shape),
+    ),
+    ("input-printed", 443, "[2, 10, 64]", (2, 10, 64), counted(lambda: (2, 10, 8 * 8), lambda: INPUT.shape)),
     (
         "output-printed",
         444,
@@ -228,6 +263,7 @@ for name, line, place, axes, derived in (
         counted(
             lambda: contracted(PROJECT, (2, 10, 64), (64, 64)),
             lambda: _own_multi_head(torch.zeros(2, 10, 64)).shape,
+            lambda: _reference()(INPUT).shape,
         ),
     ),
 ):
@@ -241,6 +277,7 @@ CODE.confirmed(
     holds(
         lambda: contracted(PROJECT, (2, 10, 64), (64, 64)) == (2, 10, 64),
         lambda: _own_multi_head(_own_multi_head(torch.zeros(2, 10, 64))).shape == (2, 10, 64),
+        lambda: _reference()(_reference()(INPUT)).shape == INPUT.shape,
     ),
 )
 CODE.confirmed(
@@ -249,7 +286,11 @@ CODE.confirmed(
     "view(batch_size, -1, self.d_model)",
     "Heads that are split and joined this way stand where they stood.",
     HOLDS,
-    holds(lambda: _split_and_joined(4).all(), lambda: _split_and_joined(2).all()),
+    holds(
+        lambda: _split_and_joined(4).all(),
+        lambda: _split_and_joined(2).all(),
+        lambda: torch.equal(merge_heads(split_heads(INPUT, 8)), INPUT),
+    ),
 )
 CODE.confirmed(
     "heads-by-slices",

@@ -1,15 +1,18 @@
 """Document 000, lines 128 to 240: queries, keys and values from three projections, by hand and in code."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
 import torch
 
-from headcheck.golden.derived import Derived, Worked, holds, product, simplified
+from headcheck.golden.derived import Derived, Worked, holds, product, simplified, tensor
 from headcheck.golden.exact import fractions, matrix, product_again
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
+from headcheck.reference import SingleHeadAttention
 
 HAND = Section("000", "projections-by-hand")
 CODE = Section("000", "projections-code")
@@ -18,10 +21,24 @@ X = "1.0 0.5; 0.2 0.9"
 W_Q, W_K, W_V = "1 0; 0 1", "0 1; 1 0", "2 0; 0 2"
 QUERY, KEY, VALUE = "1.0 0.5; 0.2 0.9", "0.5 1.0; 0.9 0.2", "2.0 1.0; 0.4 1.8"
 EXAMPLE = Worked(QUERY, KEY, VALUE)
+
+
+def _projected(name: str) -> torch.Tensor:
+    """The queries, keys or values of the reference, given the three matrices."""
+    layer = SingleHeadAttention(2, 2, 2, bias=False).double()
+    given = {"w_q": W_Q, "w_k": W_K, "w_v": W_V}
+    layer.load_state_dict({f"{each}.weight": tensor(text).T for each, text in given.items()})
+    found: torch.Tensor = getattr(layer, f"w_{name}")(tensor(X)).detach()
+    return found
+
+
 NAMES = {"q": "query", "k": "key", "v": "value"}
 ZEROS = "0 0; 0 0; 0 0; 0 0"
 ZEROS = "0 0; 0 0; 0 0; 0 0"
-PROJECTED = {"q": product(X, W_Q), "k": product(X, W_K), "v": product(X, W_V)}
+PROJECTED = {
+    name: replace(product(X, weights), reference=partial(_projected, name))
+    for name, weights in (("q", W_Q), ("k", W_K), ("v", W_V))
+}
 
 PRODUCTS = Derived(
     exact=lambda: [
@@ -348,6 +365,7 @@ for name, line, place in (
         Derived(
             lambda: (sympy.zeros(4, 3) * sympy.zeros(3, 2)).shape,
             lambda: (torch.zeros(4, 3) @ torch.zeros(3, 2)).shape,
+            lambda: SingleHeadAttention(3, 2, 2).w_q(torch.zeros(4, 3)).shape,
         ),
     )
 CODE.confirmed(

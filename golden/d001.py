@@ -7,7 +7,7 @@ from headcheck.golden.derived import Derived, Worked, holds, same
 from headcheck.golden.exact import contracted, matrix, q, softmax_rows
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, shape
-from headcheck.reference import attention
+from headcheck.reference import FeedForward, attention
 
 IDEA = Section("001", "core-concepts")
 DOT = Section("001", "scaled-dot-product")
@@ -39,6 +39,20 @@ def _two_layers(x: sympy.Matrix) -> sympy.Matrix:
         lambda each: max(0, each)
     )
     return hidden * sympy.Matrix([[2, 1], [0, 3]]) + sympy.ones(x.rows, 1) * sympy.Matrix([[1, 2]])
+
+
+def _feed_forward(rows: list[list[int]]) -> torch.Tensor:
+    """The same network, of the reference."""
+    layer = FeedForward(2, 2, "relu").double()
+    numbers = {
+        "w_1.weight": [[1, -1], [2, 1]],
+        "w_1.bias": [1, 1],
+        "w_2.weight": [[2, 0], [1, 3]],
+        "w_2.bias": [1, 2],
+    }
+    layer.load_state_dict({name: torch.tensor(each) for name, each in numbers.items()})
+    found: torch.Tensor = layer(torch.tensor(rows, dtype=torch.float64))
+    return found
 
 
 def _moment(order: int) -> sympy.Expr:
@@ -100,6 +114,7 @@ IDEA.confirmed(
             _two_layers(sympy.Matrix([[1, -2], [3, 1]])).row(1) == _two_layers(sympy.Matrix([[3, 1]])).row(0)
         ),
         lambda: _two_layers(sympy.Matrix([[3, 1], [3, 1]])).rank() == 1,
+        lambda: torch.equal(_feed_forward([[1, -2], [3, 1]])[1:], _feed_forward([[3, 1]])),
     ),
     formula=r"\text{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2",
 )

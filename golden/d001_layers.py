@@ -11,12 +11,14 @@ from headcheck.golden.derived import Derived, counted, holds, same
 from headcheck.golden.exact import sinusoid, sinusoid_again, widely
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
+from headcheck.reference import EncoderLayer, LayerConfig, layer_norm, rotary_angles, sinusoidal_at
 
 PLACE = Section("001", "positions")
 LAYER = Section("001", "encoder-layer")
 END = Section("001", "reflections-on-positions")
 
 WIDTH = 4
+POST_NORM = LayerConfig(d_model=4, num_heads=2, d_ff=8, norm_order="post", activation="relu")
 POSITIONS = (0, 1, 2, 7)
 
 
@@ -37,6 +39,7 @@ def _position_0(parity: int) -> Derived:
     return Derived(
         exact=lambda: [sinusoid(0, dim, WIDTH) for dim in (parity, parity + 2)],
         again=widely(lambda: [sinusoid_again(0, dim, WIDTH) for dim in (parity, parity + 2)]),
+        reference=lambda: sinusoidal_at(torch.tensor([0]), WIDTH)[0, parity::2],
     )
 
 
@@ -66,7 +69,11 @@ PLACE.confirmed(
     r"\text{PE}(pos, 2i) = \sin",
     "Sines in even dims, cosines in odd ones, of pos / 10000^(2i/d): as powers and as exponentials.",
     HOLDS,
-    same(lambda: _table(sinusoid), lambda: _table(sinusoid_again)),
+    same(
+        lambda: _table(sinusoid),
+        lambda: _table(sinusoid_again),
+        lambda: sinusoidal_at(torch.tensor(POSITIONS), WIDTH),
+    ),
     formula=r"PE(pos, 2i) = \sin \frac{pos}{10000^{2i/d}}, \quad PE(pos, 2i + 1) = \cos \frac{pos}{10000^{2i/d}}",
 )
 PLACE.block("module", 158, 177, "The encoding as a module.", alone=Run())
@@ -87,6 +94,7 @@ PLACE.erratum(
     Derived(
         lambda: [1 / sympy.Integer(10000) ** sympy.Rational(dim, WIDTH) for dim in (0, 2)],
         widely(lambda: [mpmath.exp(-mpmath.log(10000) * dim / WIDTH) for dim in (0, 2)]),
+        lambda: rotary_angles(torch.tensor([1]), WIDTH)[0],
     ),
     slip="The minus in the exponent is missing: the position is multiplied by 10000^(2i/d) instead of divided by it. "
     "The waves get shorter from pair to pair instead of longer, by up to a factor of 10000.",
@@ -201,13 +209,12 @@ LAYER.confirmed(
     "add-and-norm",
     186,
     "LayerNorm(x + MHA(x, x, x))",
-    "After add and norm a row has mean 0 and variance 1, whatever the sublayer added.",
+    "After add and norm a row has mean 0 and variance 1: [1, 2, 6] becomes [-2, -1, 3] over the root of 14/3.",
     HOLDS,
-    holds(
-        lambda: (
-            sum(_normalised(sympy.Matrix([[1, 2, 6]]))) == 0
-            and sympy.simplify(sum(each**2 for each in _normalised(sympy.Matrix([[1, 2, 6]]))) / 3) == 1
-        )
+    same(
+        lambda: _normalised(sympy.Matrix([[1, 2, 6]])),
+        lambda: sympy.Matrix([[-2, -1, 3]]) / sympy.sqrt(sympy.Rational(4 + 1 + 9, 3)),
+        lambda: layer_norm(torch.tensor([[1.0, 2.0, 6.0]], dtype=torch.float64), eps=0.0),
     ),
     formula=r"x \leftarrow \text{LayerNorm}(x + \text{MHA}(x, x, x))",
 )
@@ -245,6 +252,7 @@ LAYER.confirmed(
     counted(
         lambda: (2, 3, 4),
         lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)(torch.zeros(2, 3, 4)).shape,
+        lambda: EncoderLayer(POST_NORM)(torch.zeros(2, 3, 4)).shape,
     ),
 )
 LAYER.behaviour(

@@ -7,6 +7,7 @@ from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, shape
+from headcheck.reference import MultiHeadAttention, split_heads
 
 HEADS = Section("001", "multi-head")
 
@@ -32,6 +33,7 @@ def _square_layer(width: int) -> Derived:
     return counted(
         lambda: contracted("bnd,de->bne", (2, 3, width), (width, width)),
         lambda: torch.nn.Linear(width, width)(torch.zeros(2, 3, width)).shape,
+        lambda: MultiHeadAttention(width, 2)(torch.zeros(2, 3, width)).shape,
     )
 
 
@@ -66,7 +68,11 @@ AXES: tuple[tuple[str, int, str, tuple[int, ...], Derived], ...] = (
         125,
         "(batch, heads, seq_len, d_k)",
         (2, 2, 3, 2),
-        counted(lambda: (2, 2, 3, sympy.Integer(4) / 2), lambda: _each_head(torch.zeros(2, 3, 4), 2).shape),
+        counted(
+            lambda: (2, 2, 3, sympy.Integer(4) / 2),
+            lambda: _each_head(torch.zeros(2, 3, 4), 2).shape,
+            lambda: split_heads(torch.zeros(2, 3, 4), 2).shape,
+        ),
     ),
     (
         "flat",

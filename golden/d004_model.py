@@ -7,7 +7,7 @@ from torch import nn
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, count, exactly, shape
-from headcheck.reference import attention, masks
+from headcheck.reference import Decoder, Embedding, Encoder, LayerConfig, Seq2Seq, attention, masks
 
 MASK = Section("004", "future-blind-mask")
 MODEL = Section("004", "parameters")
@@ -168,6 +168,15 @@ def _by_building() -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _by_reference() -> int:
+    """The same model out of the reference's layers."""
+    config = LayerConfig(d_model=64, num_heads=4, d_ff=128, norm_order="post", activation="relu")
+    source, target = (Embedding(13, 64, scaled=True, positions="sinusoidal") for _ in range(2))
+    encoder, decoder = Encoder(config, 2, final_norm=False), Decoder(config, 2, final_norm=False)
+    model = Seq2Seq(source, target, encoder, decoder, tied=False, output_bias=True)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def _configurations() -> list[tuple[int, ...]]:
     """Every d_ff, depth and pair of vocabularies of the usual sizes that has the stated number."""
     return [
@@ -192,7 +201,7 @@ MODEL.confirmed(
     "all 169,933 parameters",
     "The parameters of a model of d_model 64, 4 heads, 2 + 2 layers, d_ff 128 and 13 tokens.",
     count(STATED),
-    counted(lambda: _by_formula(64, 128, 2, 13, 13), _by_building),
+    counted(lambda: _by_formula(64, 128, 2, 13, 13), _by_building, _by_reference),
     formula=r"2 (33472 + 50240) + 2 \cdot 13 \cdot 64 + 13 \cdot 65 = 169933",
 )
 MODEL.confirmed(

@@ -96,9 +96,9 @@ def simplified(derived: Derived) -> Derived:
     return replace(derived, exact=lambda: sympy.simplify(derived.exact()))
 
 
-def counted(formula: Way, build: Way | None = None) -> Derived:
-    """A count or a shape: by formula, and by building the thing and counting."""
-    return Derived(exact=formula, again=build)
+def counted(formula: Way, build: Way | None = None, reference: Way | None = None) -> Derived:
+    """A count or a shape: by formula, by building the thing and counting, and of the reference's."""
+    return Derived(exact=formula, again=build, reference=reference)
 
 
 def product(left: str, right: str) -> Derived:
