@@ -300,6 +300,14 @@ CODE.confirmed(
     HOLDS,
     holds(lambda: "c" not in str(_weights_of_first_head()), lambda: "d" not in str(_weights_of_first_head())),
 )
+CODE.behaviour(
+    "indivisible-heads-are-refused",
+    400,
+    "A d_model that the heads do not divide is refused.",
+    blocks=("module",),
+    probe="try:\n    MultiHeadAttention(4, 3)\nexcept AssertionError as problem:\n    print(problem)",
+    prints="d_model must be divisible by num_heads",
+)
 CODE.latent_fault(
     "dead-row",
     428,

@@ -1,4 +1,4 @@
-"""Document 000, lines 37 to 126: attention without trainable weights, calculated by hand for token 1."""
+"""Document 000, lines 25 to 126: attention without trainable weights, calculated by hand for token 1."""
 
 from dataclasses import replace
 
@@ -44,6 +44,14 @@ def _context_by_cuts() -> list[sympy.Rational]:
 
 # Lines 43 to 54: the equations and the embeddings
 
+HAND.confirmed(
+    "every-token-in-one-step",
+    31,
+    "every token can directly look at every other token",
+    "In one step of attention each token has a positive weight for every token.",
+    HOLDS,
+    EXAMPLE.weights.at().map(lambda rows: all(each > 0 for row in rows for each in row)),
+)
 HAND.confirmed(
     "same-direction-scores-most",
     43,

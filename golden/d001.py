@@ -90,6 +90,13 @@ IDEA.confirmed(
     EXAMPLE.weights.at().map(lambda rows: all(each > 0 for row in rows for each in row)),
     formula=r"\alpha_{ij} > 0",
 )
+IDEA.not_checkable(
+    "no-vanishing-gradients",
+    33,
+    "without vanishing gradients",
+    "Long distances are captured without vanishing gradients.",
+    reason="Attention joins all positions in one step, but how gradients fare depends on weights that are not given.",
+)
 IDEA.confirmed(
     "order-agnostic",
     43,

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from headcheck.golden.judging import judge
+from headcheck.golden.judging import judged
 from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Probe, Run, ledger
 from headcheck.golden.stated import digits, numbers
 
@@ -39,7 +39,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "line": claim.line,
         "place": claim.place,
         "what": claim.what,
-        "verdict": judge(claim).verdict,
+        "verdict": judged(claim.id).verdict,
     }
     if claim.stated is not None and claim.derived is not None:
         found["kind"] = claim.stated.kind
@@ -51,7 +51,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         }
         axes, entries = numbers(claim.derived.exact())
         found["exact"] = {"shape": list(axes), "entries": [digits(each, PLACES) for each in entries]}
-        found["right"] = judge(claim).right
+        found["right"] = judged(claim.id).right
         found["inputs"] = dict(claim.derived.inputs)
     texts = {"formula": claim.formula, "slip": claim.slip, "reason": claim.reason}
     return found | {name: text for name, text in texts.items() if text}

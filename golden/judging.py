@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
-from headcheck.golden.ledger import Claim, Verdict
+from headcheck.golden.ledger import Claim, Verdict, ledger
 from headcheck.golden.stated import EPSILON, SAME, all_near, as_printed, written
 
 
@@ -38,6 +39,12 @@ def judge(claim: Claim) -> Judgement:
         found.append("an erratum says what slipped, or that it cannot be told")
     found += _second_way(claim, value) + _reference(claim, value)
     return Judgement(verdict, as_printed(value, claim.stated), written(value), tuple(found))
+
+
+@cache
+def judged(claim_id: str) -> Judgement:
+    """The judgement on a claim of the ledger, computed once."""
+    return judge(ledger().claims[claim_id])
 
 
 def _second_way(claim: Claim, value: Any) -> list[str]:

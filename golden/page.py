@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from headcheck.golden.judging import judge
+from headcheck.golden.judging import judged
 from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Document, Probe, ledger
 from headcheck.golden.text import run_in_words
 
@@ -55,7 +55,7 @@ def _erratum(claim: Claim) -> str:
     statement = claim.stated is not None and claim.stated.kind == "statement"
     lines = [f"- **{claim.id}**, line {claim.line}: {claim.what} {_math(claim.formula)}".rstrip()]
     if claim.stated is not None and not statement:
-        lines.append(f"  Stated {claim.stated.text}; right is **{judge(claim).right}**.")
+        lines.append(f"  Stated {claim.stated.text}; right is **{judged(claim.id).right}**.")
     return "\n".join([*lines, f"  {claim.slip}"])
 
 
@@ -84,7 +84,7 @@ def _claim(claim: Claim) -> list[str]:
     if claim.stated is None:
         return [str(claim.line), f"{what} {claim.reason}", "", "", claim.verdict]
     stated = "" if claim.stated.kind == "statement" else claim.stated.text
-    exact = judge(claim).exact
+    exact = judged(claim.id).exact
     return [str(claim.line), what, stated, exact if len(exact) < 100 else "", claim.verdict]
 
 

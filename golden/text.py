@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from headcheck.golden.judging import judge
+from headcheck.golden.judging import judged
 from headcheck.golden.ledger import DOCUMENTS, VERDICTS, Block, Claim, Probe, Run, ledger
 from headcheck.golden.stated import written
 
@@ -44,7 +44,7 @@ SYMBOLS = {
 
 def counts() -> str:
     """How many claims of each document come to which verdict; the computed verdicts, not the declared."""
-    found = Counter((claim.document, judge(claim).verdict) for claim in ledger().claims.values())
+    found = Counter((claim.document, judged(claim.id).verdict) for claim in ledger().claims.values())
     rows = [["document", *VERDICTS, "claims"]]
     for document in [*DOCUMENTS, "all"]:
         row = [
@@ -88,7 +88,7 @@ def _stated(claim: Claim) -> str:
 def _right(claim: Claim) -> str:
     if claim.stated is not None and claim.stated.kind == "statement":
         return "it does not hold" if claim.verdict == "erratum" else "it holds"
-    judgement = judge(claim)
+    judgement = judged(claim.id)
     return judgement.right + ("" if judgement.right == judgement.exact else f"  ({judgement.exact})")
 
 
@@ -123,7 +123,7 @@ def in_full(entry: Claim | Block | Probe) -> str:
 
 
 def _claim_rows(claim: Claim) -> list[tuple[str, str]]:
-    judgement, derived = judge(claim), claim.derived
+    judgement, derived = judged(claim.id), claim.derived
     rows = [
         ("verdict", judgement.verdict),
         ("stated", _stated(claim)),
@@ -174,7 +174,9 @@ def all_problems(folder: Path | None) -> list[str]:
     from headcheck.golden.blocks import block_problems, not_applicable, probe_problems
 
     found = [
-        f"{claim.id}: {problem}" for claim in ledger().claims.values() for problem in judge(claim).problems
+        f"{claim.id}: {problem}"
+        for claim in ledger().claims.values()
+        for problem in judged(claim.id).problems
     ]
     if folder is None:
         return found
