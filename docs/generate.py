@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from headcheck.golden.export import golden_json, golden_schema
+from headcheck.golden.page import golden_page
 from headcheck.laws import Law, all_laws
 from headcheck.proofs import THEMES, Equation, Proof, all_proofs, proofs_of
 from headcheck.proofs.prover import definitions, latex
@@ -92,7 +94,13 @@ def _mathematics(shown: str) -> str:
     return f"```math\n{shown}\n```"
 
 
-PAGES = {HERE / "laws.md": laws_page, HERE / "proofs.md": proofs_page}
+PAGES = {
+    HERE / "laws.md": laws_page,
+    HERE / "proofs.md": proofs_page,
+    HERE / "golden.md": golden_page,
+    HERE / "golden.json": golden_json,
+    HERE / "golden.schema.json": golden_schema,
+}
 """Each generated page and what writes it."""
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from headcheck import __version__
+from headcheck import __version__, golden_command
 from headcheck.errors import HeadcheckError
 
-COMMANDS = ("verify", "replay", "probe", "laws", "subjects")
+COMMANDS = ("verify", "replay", "probe", "laws", "subjects", "golden")
 MOST_PROCESSES = 4
 PROBING_S = 600.0
 
@@ -81,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     laws.add_argument("id", metavar="ID", nargs="?", help="a law's id, or a part of it")
     laws.add_argument("--role", help="only the laws of this role")
     _command(commands, "subjects", _subjects, "list the built-in subjects")
+    golden = _command(
+        commands, "golden", golden_command.run, "show what five documents on attention got right"
+    )
+    golden_command.add_arguments(golden)
     return parser
 
 

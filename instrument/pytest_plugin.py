@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--headcheck-seed", type=int, help="default: 0, and a fresh one for deep")
     group.addoption("--headcheck-dtype", action="append", help="only these dtypes; repeat, or use commas")
     group.addoption("--headcheck-device", help="default: what the subject declares first, or cpu")
+    group.addoption("--documents", metavar="DIR", help="headcheck.golden: the folder of the five documents")
 
 
 def pytest_configure(config: pytest.Config) -> None:

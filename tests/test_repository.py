@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHIPPED = {
     "instrument": "headcheck",
+    "golden": "headcheck.golden",
     "reference": "headcheck.reference",
     "properties": "headcheck.properties",
 }
-"""Folder -> package; golden/ joins them once it holds a module."""
+"""Folder -> package."""
 LONGEST = 400
 TEXT = (".py", ".md", ".toml", ".cfg", ".txt", ".in", ".yml", ".json", "run")
 
@@ -61,6 +62,20 @@ def test_the_reference_knows_only_torch() -> None:
         for name in imports_of(parsed(path)):
             own = name.startswith("headcheck.reference")
             assert own or name.partition(".")[0] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_the_ledger_knows_only_the_reference() -> None:
+    """headcheck.golden imports the reference, exact numbers and the errors; only the command imports it."""
+    allowed = {"torch", "sympy", "mpmath", "pytest", *sys.stdlib_module_names}
+    for path in MODULES:
+        for name in imports_of(parsed(path)):
+            if path.is_relative_to(ROOT / "golden"):
+                own = name == "headcheck" or name.startswith(
+                    ("headcheck.golden", "headcheck.reference", "headcheck.errors")
+                )
+                assert own or name.partition(".")[0] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+            elif path.name != "golden_command.py":
+                assert not f"{name}.".startswith("headcheck.golden."), path.relative_to(ROOT)
 
 
 def test_nothing_imports_the_laws() -> None:
@@ -183,7 +198,6 @@ def test_the_wheel_holds_every_package_and_nothing_else() -> None:
     homes = PYPROJECT["tool"]["setuptools"]["package-dir"]
     assert homes == {package: folder for folder, package in SHIPPED.items()}
     assert (ROOT / "instrument" / "py.typed").exists()
-    assert not list((ROOT / "golden").glob("*.py")), "golden/ holds modules: list headcheck.golden, here too"
 
 
 def test_every_module_lies_in_a_package() -> None:

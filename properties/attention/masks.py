@@ -244,7 +244,13 @@ def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Compari
     given=(
         masked,
         one_of("mask_axes", *AXES[1:]),
-        one_in(3, at_least(batch=2, heads=2), alike("batch", "heads")),
+        one_in(
+            3,
+            at_least(batch=2, heads=2, q_len=2),
+            alike("batch", "q_len"),
+            alike("batch", "heads"),
+            alike("batch", "q_len"),
+        ),
     ),
 )
 def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Comparison | None:

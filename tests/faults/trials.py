@@ -108,6 +108,8 @@ def masked(dtype: torch.dtype) -> Iterator[Call]:
     for content in ("dead", "single", "additive", "additive dead", "bias with infinities", "first head dead"):
         yield draw(dtype, mask=f"full {content}")
     yield draw(dtype, mask="two true")
+    yield draw(dtype, q_len=2, mask="two")
+    yield draw(dtype, q_len=2, mask="keys")
     yield draw(dtype, batch=4, mask="sequences")
     yield draw(dtype, batch=4, mask="three")
     yield draw(dtype, kv_len=5, mask="keys")
