@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
+    from headcheck.functions.rotary import Rotary
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
@@ -17,12 +18,24 @@ if TYPE_CHECKING:
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Arithmetic", "Attention", "CausalLM", "Softmax", "Verdict", "law", "probe", "replay", "verify"]
+__all__ = [
+    "Arithmetic",
+    "Attention",
+    "CausalLM",
+    "Rotary",
+    "Softmax",
+    "Verdict",
+    "law",
+    "probe",
+    "replay",
+    "verify",
+]
 
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "CausalLM": "headcheck.modules.causal_lm",
+    "Rotary": "headcheck.functions.rotary",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -67,7 +67,8 @@ def plain_tensor(
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters by name; None where a function written in C does not tell."""
+    """The parameters by name, of a module those of its forward; None where a function written in C does not tell."""
+    function = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

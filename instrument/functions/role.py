@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -34,8 +35,12 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     def build(self, case: AnyCase, subject: Any) -> AnyInputs:
         """The inputs that a case describes."""
 
+    def find_out(self, subject: Any) -> list[str]:
+        """Which conventions a new subject has, where it does not declare them: notes, and the subject changed."""
+        return []
+
     def notes(self, subject: Any) -> list[str]:
-        """What else the preparation finds out; it may change the subject."""
+        """What else the preparation finds out, at its end; it may change the subject."""
         return []
 
     # Subjects
@@ -57,6 +62,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         wanted = dtypes or declaration.dtypes or DTYPES
         native = {dtype: named("native") for dtype in wanted}
         subject = self.subject(declaration, dtypes=wanted, arithmetic=native, device=device)
+        found = self.find_out(subject)
         problems = {dtype: self._problem(subject, dtype) for dtype in wanted}
         declared = declaration.dtypes or ()
         taken = tuple(dtype for dtype in wanted if problems[dtype] is None or dtype in declared)
@@ -69,7 +75,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         for dtype in subject.dtypes:
             arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
             notes += [note] if note else []
-        return subject, [*notes, *self.notes(subject)]
+        return subject, [*found, *notes, *self.notes(subject)]
 
     def _problem(self, subject: FunctionSubject[AnyInputs], dtype: str) -> str | None:
         """Why a plain call does not work in a dtype, or None if it does."""
@@ -103,9 +109,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:
         """The largest error over bound of one case under a model; 0 where a law will say what is wrong."""
-        trial = self.subject(
-            subject.declaration, dtypes=(case.dtype,), arithmetic={case.dtype: model}, device=subject.device
-        )
+        trial = copy(subject)
+        trial.dtypes, trial.arithmetic = (case.dtype,), {case.dtype: model}
         x = self.build(case, trial)
         ratios = [0.0]
         try:

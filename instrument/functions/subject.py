@@ -42,6 +42,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         self.device = device
         self.effort = declaration.effort
         self.clock = Clock()
+        self.refused: dict[str, str] = {}
+        """Feature -> why it is not there, found out by trying."""
         self.places = {
             argument: declaration.arguments.get(argument)
             or keyword_for(declaration.function, aliases, 1 + number)
@@ -76,6 +78,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def lacks(self, feature: str) -> str | None:
         """Why the subject does not have a feature, or None if it has."""
+        if feature in self.refused:
+            return self.refused[feature]
         declared = getattr(self.declaration, feature, None)
         if declared is False:
             return f"{self.FEATURES[feature]}, as declared"

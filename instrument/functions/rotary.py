@@ -1,0 +1,328 @@
+"""The role `rotary`: f(x, positions), each pair of dims turned by position x frequency."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import FORMATS, named
+from headcheck.calling import parameters_of
+from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
+from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
+from headcheck.functions.planes import Pairs, angle_error, turning_error
+from headcheck.functions.role import FunctionRole
+from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
+from headcheck.functions.rounding import Units, stored, units
+from headcheck.functions.subject import FunctionSubject
+from headcheck.numbers import below
+from headcheck.recipes import option
+from headcheck.reference.positions import Pairing, rotary, rotary_angles
+
+BETWEEN_SEQUENCES = 7
+"""Where each sequence has positions of its own, they start so far apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotary(Declaration):
+    """Rotary positions with their conventions. A field left at None is found out, and reported as a note.
+
+    function: f(x, positions) -> a tensor like x; x (batch, heads, length, dim), positions (length,) or
+    (batch, length). Each pair (a, b) turns from a to b: a' = a cos - b sin, b' = a sin + b cos.
+    """
+
+    role = "rotary"
+    ARGUMENTS: ClassVar = {
+        "positions": ("positions", "position_ids", "input_pos", "pos", "position"),
+        "base": ("base", "theta", "rope_theta", "rope_base"),
+        "interleaved": ("interleaved", "interleave", "is_interleaved"),
+    }
+    ALLOWED: ClassVar = {
+        "pairing": ("interleaved", "half", None),
+        "angles": ("float32", "float64", None),
+        "layout": ("bhsd", "bshd"),
+    }
+
+    base: float | None = None
+    """The angle of pair i is position x base^(-2i / rotary_dim); None: as the signature says, or 10000."""
+    pairing: Pairing | None = None
+    """Which dims turn together: neighbours (0, 1), (2, 3), ..., or those half of rotary_dim apart."""
+    rotary_dim: int | float | None = None
+    """So many dims are turned, the first ones, or this share of them (below 1); None: all, or found out."""
+    frequencies: tuple[float, ...] | None = None
+    """The angle of each pair at position 1, in place of the powers of the base; for a subject of one dim."""
+    angles: Literal["float32", "float64"] | None = None
+    """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
+    layout: str = "bhsd"
+    """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd."""
+    dims: tuple[int, ...] | None = None
+    """The dims that it takes."""
+    max_position: int | None = None
+    """The largest position that it takes."""
+    shared_positions: bool | None = None
+    """Whether it takes positions (length,) for all sequences."""
+    batched_positions: bool | None = None
+    """Whether it takes positions (batch, length)."""
+    fractional: bool | None = None
+    """Whether it takes positions in float32."""
+    negative: bool | None = None
+    """Whether it takes positions below zero."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.frequencies is not None and (not self.dims or len(self.dims) != 1):
+            raise SubjectError("frequencies=(...) needs the one dim that they are for: dims=(64,)")
+
+
+@dataclass(frozen=True)
+class RotaryCase(FunctionCase):
+    """Tokens and where they stand."""
+
+    AXES: ClassVar = {
+        "x": ("batch", "heads", "length", "dim"),
+        "cotangent": ("batch", "heads", "length", "dim"),
+    }
+
+    batch: int = option(1, 1, 2, 3)
+    heads: int = option(1, 1, 2, 3, 5)
+    length: int = option(1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
+    dim: int = option(2, 4, 6, 8, 8, 16, 16, 32, 64, 128)
+    start: int = option(0, 0, 0, 1, 7, 100, 255, 300, 1000, 2047, 4093, 32_769, 65_537, 100_003)
+    """The first position."""
+    spacing: float = option(1.0, 1.0, 1.0, 2.0, 13.0, 1000.0, 0.5, 0.25, 0.3)
+    """From one position to the next; where it is no whole number, positions are float32."""
+    order: str = option("rising", "rising", "falling", "shuffled", "repeated")
+    """How the positions follow each other; repeated: each twice."""
+    per_sequence: bool = option(False, False, True)
+    """Whether each sequence has positions of its own."""
+    base: float = option(0.0, 0.0, 0.0, 100.0, 500_000.0)
+    """Asked for in the call; 0: not asked for."""
+    pairing: str = option("declared", "declared", "interleaved", "half")
+    """Asked for in the call, or not."""
+
+    @property
+    def span(self) -> float:
+        """How far the last position lies behind the first."""
+        apart = BETWEEN_SEQUENCES * (self.batch - 1) if self.per_sequence else 0
+        return apart + self.spacing * (self.length - 1)
+
+    def positions(self) -> Tensor:
+        """(length,) or (batch, length), int64 or float32."""
+        steps = torch.arange(self.length, dtype=torch.float64)
+        if self.order == "shuffled":
+            steps = steps[torch.randperm(self.length, generator=torch.Generator().manual_seed(self.seed))]
+        steps = {"falling": steps.flip(0), "repeated": steps // 2}.get(self.order, steps)
+        if self.per_sequence:
+            rows = [steps.roll(row) * self.spacing + BETWEEN_SEQUENCES * row for row in range(self.batch)]
+            steps = torch.stack(rows)
+        else:
+            steps = steps * self.spacing
+        return (self.start + steps).to(torch.int64 if self.spacing.is_integer() else torch.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryInputs(Inputs):
+    """x (batch, heads, length, dim) and its positions, whatever the layout of the subject."""
+
+    positions: Tensor
+    base: float
+    pairing: Pairing
+
+    def at(self, positions: Tensor) -> "RotaryInputs":
+        """The same tokens elsewhere."""
+        return self.but(positions=positions)
+
+    @property
+    def furthest(self) -> float:
+        """The largest position."""
+        return float(self.positions.max())
+
+
+class RotarySubject(FunctionSubject[RotaryInputs]):
+    """Laws see (batch, heads, length, dim) and positions in either form, whatever the subject takes."""
+
+    FEATURES: ClassVar = {
+        "base": "has no argument for the base",
+        "interleaved": "has no argument for the pairing",
+        "shared_positions": "takes no positions (length,)",
+        "batched_positions": "takes no positions (batch, length)",
+        "fractional": "takes whole positions only",
+        "negative": "takes no positions below zero",
+    }
+
+    def __init__(self, declaration: Rotary, **prepared: Any) -> None:
+        super().__init__(declaration, **prepared)
+        parameters = parameters_of(declaration.function) or {}
+        for argument in ("base", "interleaved"):  # By name only: what stands at their place may be anything.
+            if self.places[argument] not in (*parameters, declaration.arguments.get(argument)):
+                self.places[argument] = None
+        self.pairing: Pairing = declaration.pairing or "interleaved"
+        self.base = declaration.base or 10000.0
+        self.rotary_share: int | float = declaration.rotary_dim or 1.0
+        self.dims: tuple[int, ...] = declaration.dims or ()
+        self.furthest = declaration.max_position or FURTHEST
+        self.avoids: tuple[str, ...] = ()
+        """Layouts that it refuses: one law asks for them, drawn cases do not."""
+        self.formats: dict[str, str] = {}
+        """dtype -> format of the angles; float32 where it is not said."""
+
+    def lacks(self, feature: str) -> str | None:
+        if feature == "base" and self.declaration.frequencies is not None:
+            return "has a table of frequencies"
+        return super().lacks(feature)
+
+    def rotary_dim(self, dim: int) -> int:
+        """So many of the dims are turned."""
+        share = self.rotary_share
+        return round(share * dim) if isinstance(share, float) else min(share, dim)
+
+    def room(self, x: RotaryInputs, wanted: float) -> int:
+        """A whole number by which the positions may be raised: the wanted one, or what there is room for."""
+        return int(max(0, min(wanted, self.furthest - x.furthest)))
+
+    # What it gives
+
+    def plain(self, x: RotaryInputs) -> dict[str, Any]:
+        positions = x.positions.clone()
+        if positions.ndim == 1 and self.lacks("shared_positions"):
+            positions = positions.expand(x.x.shape[0], -1).contiguous()
+        asked = x.pairing == "interleaved" if x.case.pairing != "declared" else None
+        return {"positions": positions.to(self.device), "base": x.case.base or None, "interleaved": asked}
+
+    def tensors_for(self, x: RotaryInputs) -> dict[str, Tensor]:
+        return super().tensors_for(x.but(x=self._turned(x.x)))
+
+    def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
+
+    def gradients(self, x: RotaryInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:
+        found = super().gradients(x, *arguments, **keywords)
+        return {name: None if each is None else self._turned(each) for name, each in found.items()}
+
+    def _turned(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2) if self.declaration.layout == "bshd" else x
+
+    # What it should give
+
+    def frequencies(self, x: RotaryInputs) -> Tensor:
+        """The angle of each pair at position 1, in float64."""
+        if self.declaration.frequencies is not None:
+            return torch.tensor(self.declaration.frequencies, dtype=torch.float64)
+        return rotary_angles(torch.ones(1), self.rotary_dim(x.x.shape[-1]), base=x.base)[0]
+
+    def angles(self, x: RotaryInputs) -> Tensor:
+        """The angle of each pair at each position, (batch or 1, 1, length, pairs), in float64."""
+        angles = x.positions.double()[..., None] * self.frequencies(x)
+        return angles.reshape(-1, 1, *angles.shape[-2:])
+
+    def pairs(self, x: RotaryInputs, tensor: Tensor) -> Pairs:
+        """A tensor like x by its pairs, in float64."""
+        return Pairs.of(tensor.double().cpu(), self.rotary_dim(x.x.shape[-1]), x.pairing)
+
+    def exact(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        given = tensors["x"]
+        if self.declaration.frequencies is None:
+            width = self.rotary_dim(given.shape[-1])
+            return rotary(given, x.positions, base=x.base, pairing=x.pairing, rotary_dim=width)
+        # Each pair by itself is a vector of two dims, which turns by 1 at position 1: pairs as sequences.
+        pairs = self.pairs(x, given)
+        vectors = torch.stack((pairs.first, pairs.second), dim=-1).movedim(3, 0)
+        angles = self.angles(x)[:, 0].expand(given.shape[0], -1, -1).movedim(-1, 0)
+        turned = rotary(vectors.flatten(0, 1), angles.flatten(0, 1)).reshape(vectors.shape).movedim(0, 3)
+        return Pairs(turned[..., 0], turned[..., 1], pairs.rest).joined(x.pairing)
+
+    def bound(self, x: RotaryInputs) -> Tensor:
+        return self._bound(x, x.x, self.expected(x))
+
+    def gradient_bounds(self, x: RotaryInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        """The gradient is the cotangent turned back: the same angles, the same sums."""
+        exact = self.exact(x.at(-x.positions), {"x": cotangent.double()})
+        return {"x": self._bound(x, cotangent, exact)}
+
+    def _bound(self, x: RotaryInputs, given: Tensor, exact: Tensor) -> Tensor:
+        """As `turning_error` says, then stored; nothing where nothing is turned."""
+        dtype = str(x.dtype).removeprefix("torch.")
+        form = self.declaration.angles or self.formats.get(dtype, "float32")
+        bound = self._stored(x, given, exact, form, units(self.arithmetic_for(x.dtype), x.dtype))
+        if x.dtype != torch.float64:
+            return bound
+        return bound + self._stored(
+            x, given, exact, "float64", units(named("native"), x.dtype)
+        )  # the oracle's
+
+    def _stored(self, x: RotaryInputs, given: Tensor, exact: Tensor, form: str, unit: Units) -> Tensor:
+        angle_unit = FORMATS[form].unit_roundoff
+        angles = self.angles(x)
+        error = angle_error(angles, self.frequencies(x), angle_unit)
+        off = turning_error(self.pairs(x, given.abs()), angles, error, angle_unit, unit)
+        turned = torch.arange(given.shape[-1]) < self.rotary_dim(given.shape[-1])
+        return torch.where(turned, stored(exact.detach(), off.joined(x.pairing), unit), 0.0)
+
+    def turned_further(self, x: RotaryInputs, off: Tensor) -> Tensor:
+        """The most that an error in x can grow to when x is turned: what both numbers of its pair are off."""
+        first, second, rest = self.pairs(x, off)
+        return Pairs(first + second, first + second, rest).joined(x.pairing)
+
+
+class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
+    """Case, declaration and subject of rotary positions."""
+
+    name = "rotary"
+    case = RotaryCase
+    declaration = Rotary
+    subject = RotarySubject
+    aliases = ("rotary", "rope")
+
+    def find_out(self, subject: RotarySubject) -> list[str]:
+        return find_out(subject)
+
+    def notes(self, subject: RotarySubject) -> list[str]:
+        return formats_of_angles(subject, self)
+
+    def build(self, case: RotaryCase, subject: RotarySubject) -> RotaryInputs:
+        pairing = subject.pairing if case.pairing == "declared" else case.pairing
+        base = case.base or subject.base
+        return RotaryInputs(case, tensor_of(case, "x"), case.positions(), base, pairing)  # type: ignore[arg-type]
+
+    def settle(self, case: RotaryCase, subject: RotarySubject) -> RotaryCase:
+        dims = subject.dims or (case.dim + case.dim % 2,)
+        case = case.but(dim=max((dim for dim in dims if dim <= case.dim), default=min(dims)))
+        if case.per_sequence and subject.lacks("batched_positions"):
+            case = case.but(per_sequence=False)
+        if not case.spacing.is_integer() and subject.lacks("fractional"):
+            case = case.but(spacing=1.0)
+        if case.base and subject.lacks("base"):
+            case = case.but(base=0.0)
+        if case.pairing != "declared" and subject.lacks("interleaved"):
+            case = case.but(pairing="declared")
+        return _within_reach(case, subject.furthest)
+
+    def draw(self, random: Random, subject: RotarySubject) -> RotaryCase:
+        case = super().draw(random, subject)
+        return case.but(layout="contiguous") if case.layout in subject.avoids else case
+
+    def _steps(self, case: RotaryCase, subject: RotarySubject) -> Iterator[RotaryCase]:
+        yield from super()._steps(case, subject)
+        yield from (case.but(start=start) for start in below(case.start))
+
+    def show(self, inputs: RotaryInputs) -> dict[str, Any]:
+        shown = super().show(inputs)
+        if inputs.positions.numel() <= 16:
+            shown["positions"] = inputs.positions.tolist()
+        return shown
+
+
+def _within_reach(case: RotaryCase, furthest: int) -> RotaryCase:
+    """With no position beyond the largest that there may be."""
+    if case.start + case.span <= furthest:
+        return case
+    case = case.but(spacing=1.0, length=min(case.length, furthest + 1))
+    if case.span > furthest:
+        case = case.but(per_sequence=False)
+    return case.but(start=int(min(case.start, furthest - case.span)))
+
+
+role = RotaryRole()

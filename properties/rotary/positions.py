@@ -1,0 +1,117 @@
+"""Each token is turned by its own position, whatever the others have."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, within
+from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.given import at_least, having, one_of
+from headcheck.laws import law
+
+OWN = "the angle of a token is that of its own position"
+
+
+@law(
+    source=OWN,
+    formula="f(x, p)[a:b] = f(x[a:b], p[a:b])",
+    guards="Positions counted from 0 in each call: in decode every token has position 0 (Blaizzy/mlx-vlm 1983).",
+    given=(at_least(length=2),),
+)
+def a_slice_is_turned_as_in_the_whole(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """The last tokens alone, with their positions, give what they give among all."""
+    begin = 1 + x.case.seed % (x.x.shape[2] - 1)
+    part = x.but(x=x.x[:, :, begin:], positions=x.positions[..., begin:])
+    return rotary.agree(x, part, back=lambda output: output[:, :, begin:])
+
+
+@law(
+    source=OWN,
+    formula="f(P x, P p) = P f(x, p)",
+    guards="A start and a length in place of positions: packed documents, gaps, speculative branches are misplaced.",
+    given=(at_least(length=2),),
+)
+def tokens_may_come_in_any_order(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Tokens in another order, each with its position, are turned the same."""
+    order = x.permutation(x.x.shape[2])
+    moved = x.but(x=x.x[:, :, order], positions=x.positions[..., order])
+    return rotary.agree(moved, x, back=lambda output: output[:, :, order.argsort()])
+
+
+@law(
+    source=OWN,
+    formula="p' = p at i implies f(x, p')_i = f(x, p)_i",
+    guards="Frequencies or a scale that depend on the largest position in the call (lucidrains/x-transformers c5baa0d).",
+    given=(at_least(length=2),),
+)
+def the_positions_of_others_do_not_matter(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """A token is turned the same when another one stands elsewhere, far behind all others even."""
+    positions = x.positions.clone()
+    positions[..., -1] += rotary.room(x, (1, 100, 5000, 100_000)[x.case.seed % 4])
+    moved = x.at(positions)
+    limit = (rotary.bound(x) + rotary.bound(moved))[:, :, :-1]
+    return within(rotary(moved)[:, :, :-1], rotary(x)[:, :, :-1], limit)
+
+
+@law(
+    source=OWN,
+    formula="f(x, [p; p'])_b = f(x_b, p_b)",
+    guards="A batch padded on the left in which all share the first row's positions (unslothai/unsloth 3699).",
+    needs=("batched_positions",),
+    given=(at_least(batch=2), having(per_sequence=True)),
+    share=0.5,
+)
+def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """A sequence with positions of its own is turned as it is alone."""
+    row = slice(x.case.seed % x.x.shape[0], x.case.seed % x.x.shape[0] + 1)
+    alone = x.but(x=x.x[row], positions=x.positions[row])
+    limit = rotary.bound(x)[row] + rotary.bound(alone)
+    return within(rotary(x)[row], rotary(alone), limit)
+
+
+@law(
+    source=OWN,
+    formula="f(x, p) = f(x, [p; p; ...])",
+    guards="Positions broadcast along heads where they should along sequences.",
+    needs=("batched_positions", "shared_positions"),
+    given=(having(per_sequence=False),),
+    share=0.5,
+)
+def shared_positions_are_those_of_each(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Positions given once are the same as given for each sequence."""
+    return rotary.agree(x.at(x.positions.expand(x.x.shape[0], -1)), x)
+
+
+@law(
+    source="a whole number is a number",
+    formula="f(x, float(p)) = f(x, p)",
+    guards="A branch for floats that scales or shifts them.",
+    needs=("fractional",),
+    given=(one_of("spacing", 1.0, 2.0, 13.0),),
+    share=0.5,
+)
+def whole_positions_may_be_floats(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Whole positions in float32 turn as the same positions in int64 do."""
+    return rotary.agree(x.at(x.positions.float()), x)
+
+
+@law(
+    source=OWN,
+    formula="f(x, p), p strided or expanded, = f(x, contiguous p)",
+    guards="A kernel that reads positions with a stride of 1, or the rows of expanded ones as if they were there.",
+    given=(at_least(length=2),),
+    share=0.5,
+)
+def strided_positions_are_read_right(rotary: RotarySubject, x: RotaryInputs) -> Iterator[Comparison]:
+    """Positions that are a slice of something, or expanded for all sequences, are read as they are."""
+    wide = torch.stack((x.positions, torch.zeros_like(x.positions)), dim=-1)
+    forms = {"positions": wide[..., 0]}
+    if x.positions.ndim == 1 and rotary.has("batched_positions"):
+        forms["expanded positions"] = x.positions.expand(x.x.shape[0], -1)
+    if x.positions.ndim == 1 and rotary.lacks("shared_positions"):
+        forms = {}
+    with torch.no_grad():
+        for what, positions in forms.items():
+            given = {**rotary.tensors_for(x), "positions": positions.to(rotary.device)}
+            strided = rotary.run(x, given)
+            yield within(strided, rotary(x), 2 * rotary.bound(x), f"output, {what} strided")

@@ -1,0 +1,170 @@
+"""The role rotary: what is found out of a function that declares nothing, and what a declaration may say."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headcheck
+from headcheck.errors import SubjectError
+from headcheck.functions.rotary import Rotary, RotaryCase, RotarySubject, role
+from headcheck.reference.positions import rotary, rotary_angles
+from tests.roles import RIGHT, WRONG
+
+
+def prepared(declaration: Rotary, *dtypes: str) -> tuple[RotarySubject, list[str]]:
+    subject, notes = role.prepare(declaration, dtypes=dtypes or ("float32",), device="cpu", seed=0)
+    assert isinstance(subject, RotarySubject)
+    return subject, notes
+
+
+def right(name: str, *dtypes: str) -> tuple[RotarySubject, list[str]]:
+    return prepared(RIGHT[f"rotary/{name}"].declaration(), *dtypes)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairing", "share"),
+    [("complex-numbers", "interleaved", 1.0), ("hugging-face", "half", 1.0),
+     ("every-two", "interleaved", 4), ("quarter", "half", 0.25)],
+)  # fmt: skip
+def test_pairing_and_turned_dims_are_found_out(name: str, pairing: str, share: float) -> None:
+    """Neighbours or halves; all dims, a number of them or a share."""
+    subject, notes = right(name)
+    assert (subject.pairing, subject.rotary_share) == (pairing, share)
+    assert f"pairing: {pairing}, as found" in notes
+    assert (f"rotary_dim: {share:g}, as found" in notes) == (share != 1.0)
+
+
+def test_a_share_of_the_dims_is_asked_for_where_it_is_an_even_number() -> None:
+    """A quarter of 4, 6 or 10 dims is no number of pairs."""
+    subject, _ = right("quarter")
+    assert subject.dims == (8, 16, 32, 64, 80, 96, 128)
+    assert role.fit(RotaryCase(dim=6), subject).dim == 8
+
+
+def test_the_dims_and_the_reach_of_a_table_are_found_out() -> None:
+    """What a module was not made for is not asked of it, and the notes say so."""
+    subject, notes = right("one-module")
+    assert (subject.dims, subject.furthest) == ((32,), 2047)
+    assert any(note.startswith("positions: up to 2047 (further ones are refused: raised") for note in notes)
+    assert any(note.startswith("dims: 32 (2 is refused: raised ValueError: made for") for note in notes)
+    fitted = role.fit(RotaryCase(start=100_003, length=33, spacing=1000.0), subject)
+    assert fitted.start + fitted.span <= 2047
+    assert str(subject.lacks("fractional")).startswith("takes whole positions only (raised")
+
+
+def test_a_table_that_ends_early_is_held_to_511() -> None:
+    """Who takes less than that declares it."""
+
+    def short(x: Tensor, positions: Tensor) -> Tensor:
+        return rotary(x, torch.arange(100)[positions])
+
+    assert prepared(Rotary(short))[0].furthest == 511
+    assert prepared(Rotary(short, max_position=99))[0].furthest == 99
+
+
+def test_the_base_is_read_off_the_signature() -> None:
+    """A default of 500,000 is what the function is held to; other bases are asked for by the name."""
+    subject, notes = right("of-two-minds")
+    assert subject.base == 500_000.0
+    assert "base: 500000, by the signature" in notes
+    assert (subject.places["base"], subject.places["interleaved"]) == ("theta", "interleaved")
+
+
+def test_what_stands_at_the_place_of_the_base_is_not_taken_for_it() -> None:
+    """A third parameter of another name is left alone."""
+
+    def turned(x: Tensor, positions: Tensor, inverse: bool = False, twice: bool = False) -> Tensor:
+        assert not inverse and not twice
+        return rotary(x, positions)
+
+    subject, _ = prepared(Rotary(turned))
+    assert str(subject.lacks("base")) == "has no argument for the base"
+    assert subject.places["interleaved"] is None
+
+
+def test_positions_of_each_sequence_only_are_found_out() -> None:
+    """A function of (batch, length) is given shared positions expanded."""
+    subject, notes = right("hugging-face")
+    assert "positions: (batch, length) only" in notes
+    assert str(subject.lacks("shared_positions")) == "takes no positions (length,)"
+    assert subject.has("batched_positions")
+
+
+def test_the_format_of_the_angles_is_found_out() -> None:
+    """float64 where the narrower bound fits, float32 where it does not, and not asked of 16 bits."""
+    assert right("exact-angles", "float32", "float64")[0].formats == {
+        "float32": "float64",
+        "float64": "float64",
+    }
+    assert right("by-logarithms", "float64", "bfloat16")[0].formats == {"float64": "float32"}
+    declared = WRONG["rotary/from-one"].declaration().but(angles="float64")
+    assert prepared(declared)[0].formats == {}
+
+
+def test_a_layout_that_is_refused_is_asked_for_by_one_law() -> None:
+    """An odd place in memory breaks the law of strides and no other."""
+    entry = WRONG["rotary/complex-view"]
+    assert prepared(entry.declaration())[0].avoids == ("offset",)
+    verdict = headcheck.verify(
+        entry.declaration(), dtype="float32", profile="quick", laws=("memory", "norms")
+    )
+    assert [row.id for row in verdict.laws if row.outcome == "breaks"] == [
+        "rotary/memory/strided-equals-contiguous"
+    ]
+
+
+class Module(nn.Module):
+    """Positions by a name of its own, which the signature of a module does not show."""
+
+    def forward(self, x: Tensor, *, input_pos: Tensor) -> Tensor:
+        return rotary(x, input_pos, pairing="half")
+
+
+def test_a_module_is_read_by_its_forward() -> None:
+    """The parameters of forward say how positions are given."""
+    subject, _ = prepared(Rotary(Module()))
+    assert subject.places["positions"] == "input_pos"
+    assert subject.pairing == "half"
+
+
+def test_a_table_of_frequencies_needs_the_dim_that_it_is_for() -> None:
+    """It has an angle for each pair of one dim."""
+    with pytest.raises(SubjectError, match=r"needs the one dim that they are for: dims=\(64,\)"):
+        Rotary(rotary, frequencies=(1.0, 0.1))
+
+
+def test_powers_of_the_base_as_a_table_are_the_same_rotation() -> None:
+    """With a table, the exact answer is that of the reference with the base."""
+    table = tuple(rotary_angles(torch.ones(1), 8)[0].tolist())
+    by_table, _ = prepared(Rotary(rotary, frequencies=table, dims=(8,)))
+    by_base, _ = prepared(Rotary(rotary, dims=(8,)))
+    x = role.build(RotaryCase(dim=8, batch=2, heads=2, length=5, per_sequence=True, start=300), by_base)
+    assert (by_table.expected(x) - by_base.expected(x)).abs().max() < 300 * torch.finfo(torch.float64).eps
+    torch.testing.assert_close(by_table.bound(x), by_base.bound(x), rtol=1e-9, atol=0.0)
+
+
+def test_dims_that_are_not_turned_have_no_room_for_an_error() -> None:
+    """The bound is zero there, and above zero where something is turned."""
+    subject, _ = right("every-two")
+    bound = subject.bound(role.build(RotaryCase(dim=8, length=3, start=1), subject))
+    assert (bound[..., 4:] == 0).all()
+    assert (bound[..., :4] > 0).all()
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "shuffled", "repeated"])
+@pytest.mark.parametrize("spacing", [1.0, 0.5])
+def test_positions_stay_within_the_span_of_their_case(order: str, spacing: float) -> None:
+    """From the start to start + span, whole where the spacing is whole."""
+    case: Any = RotaryCase(batch=3, length=8, start=5, spacing=spacing, order=order, per_sequence=True)
+    positions = case.positions()
+    assert positions.shape == (3, 8)
+    assert positions.is_floating_point() == (spacing == 0.5)
+    assert positions.min() == 5
+    assert positions.max() <= 5 + case.span
+
+
+def test_a_rotary_function_is_recognised_by_its_name() -> None:
+    """apply_rotary_emb and rope need no --role."""
+    assert headcheck.verify(rotary, profile="quick", dtype="float32", laws="norms").role == "rotary"
