@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
     from headcheck.modules.causal_lm import CausalLM
+    from headcheck.modules.decoder import Decoder
     from headcheck.modules.encoder import Encoder
     from headcheck.verdict import Verdict
 
@@ -22,6 +23,7 @@ __all__ = [
     "Arithmetic",
     "Attention",
     "CausalLM",
+    "Decoder",
     "Encoder",
     "Softmax",
     "Verdict",
@@ -35,6 +37,7 @@ _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "CausalLM": "headcheck.modules.causal_lm",
+    "Decoder": "headcheck.modules.decoder",
     "Encoder": "headcheck.modules.encoder",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",

@@ -14,6 +14,7 @@ HOMES = {
     "softmax": "headcheck.functions.softmax",
     "causal_lm": "headcheck.modules.causal_lm",
     "encoder": "headcheck.modules.encoder",
+    "decoder": "headcheck.modules.decoder",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

@@ -1,7 +1,7 @@
 """What the roles `encoder` and `decoder` share: modules from states (batch, length, d_model) to states."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -19,7 +19,7 @@ from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, p
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
 from headcheck.recipes import option
 
-STATES = ("encoder",)
+STATES = ("encoder", "decoder")
 """The roles that share the laws of properties/states."""
 EMPTY = inspect.Parameter.empty
 NAMES = ("last_hidden_state",)
@@ -218,8 +218,11 @@ class StatesSubject(ModuleSubject[AnyStates]):
         states = states.to(self.device, self.dtype)
         return states if self.batch_first else states.transpose(0, 1)
 
-    def call(self, *arguments: Any, **masks: Any) -> Any:
-        """One call; a mask that is None is left out, or given as None where the module asks for it."""
+    def call(self, *arguments: Any, plain: Mapping[str, Any] | None = None, **masks: Any) -> Any:
+        """One call; a mask that is None is left out, or given as None where the module asks for it.
+
+        plain: further arguments, by the names by which the module takes them.
+        """
         target = self.function.forward if self.module is not None else self.function
         takes = parameters_of(target) or {}
         keywords = {
@@ -227,7 +230,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
             for name, place in self.places.items()
             if place and (masks[name] is not None or getattr(takes.get(str(place)), "default", "") is EMPTY)
         }
-        return self.clock.call(self.function, *arguments, **keywords)
+        return self.clock.call(self.function, *arguments, **keywords, **(plain or {}))
 
     def states_in(self, returned: Any, x: AnyStates) -> Tensor:
         """The states (batch, length, d_model) that the module returned, zeros at padding."""
