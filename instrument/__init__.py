@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
     from headcheck.modules.causal_lm import CausalLM
+    from headcheck.modules.decoder import Decoder
+    from headcheck.modules.encoder import Encoder
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -22,6 +24,8 @@ __all__ = [
     "Arithmetic",
     "Attention",
     "CausalLM",
+    "Decoder",
+    "Encoder",
     "Rotary",
     "Softmax",
     "Verdict",
@@ -36,6 +40,8 @@ _HOMES = {
     "Attention": "headcheck.declarations",
     "CausalLM": "headcheck.modules.causal_lm",
     "Rotary": "headcheck.functions.rotary",
+    "Decoder": "headcheck.modules.decoder",
+    "Encoder": "headcheck.modules.encoder",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -14,6 +14,8 @@ HOMES = {
     "softmax": "headcheck.functions.softmax",
     "causal_lm": "headcheck.modules.causal_lm",
     "rotary": "headcheck.functions.rotary",
+    "encoder": "headcheck.modules.encoder",
+    "decoder": "headcheck.modules.decoder",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

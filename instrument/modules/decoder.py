@@ -1,0 +1,164 @@
+"""The role `decoder`: a layer or a stack from states and a memory to states, each blind to the future."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.modules.states import StateInputs, States, StatesCase, StatesRole, StatesSubject, ragged
+from headcheck.recipes import option
+
+TORCH = (nn.TransformerDecoderLayer, nn.TransformerDecoder)
+
+
+@dataclass(frozen=True)
+class Decoder(States):
+    """A decoder with attention to a memory, a layer or a stack, with its conventions.
+
+    function: the module, a function without parameters that makes one, or
+    f(x, memory, is_real=None, memory_is_real=None) itself. x (batch, length, d_model), memory
+    (batch, memory_len, d_model) -> states of the shape of x, causal: state t sees x up to t, and all of the
+    memory. is_real (batch, length) and memory_is_real (batch, memory_len) are True at what is no padding.
+    torch's own modules are given the causal tgt_mask that they need; any other is causal by itself.
+    """
+
+    memory_positions: bool = False
+    """Whether the module itself has positions for the memory, so that its order counts."""
+
+    role = "decoder"
+    ARGUMENTS: ClassVar = {
+        "is_real": (
+            "is_real",
+            "tgt_key_padding_mask",
+            "key_padding_mask",
+            "padding_mask",
+            "attention_mask",
+            "may_attend",
+            "tgt_mask",
+            "mask",
+        ),
+        "memory_is_real": (
+            "memory_is_real",
+            "memory_key_padding_mask",
+            "encoder_padding_mask",
+            "encoder_attention_mask",
+            "memory_padding_mask",
+            "memory_may_attend",
+            "memory_mask",
+            "cross_attention_mask",
+            "context_mask",
+            "src_mask",
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class DecoderCase(StatesCase):
+    """A batch of sequences of states, each with its memory."""
+
+    SIZES: ClassVar[tuple[str, ...]] = ("batch", "length", "memory_len")
+
+    memory_len: int = option(2, 1, 2, 3, 4, 5, 6, 9)
+    memory_padding: str = option("none", "none", "right", "left")
+    """On which side the shorter memories are padded."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DecoderInputs(StateInputs):
+    """memory (batch, memory_len, d_model); memory_is_real (batch, memory_len) or None, True at no padding."""
+
+    memory: Tensor
+    memory_is_real: Tensor | None = None
+
+    @property
+    def memory_len(self) -> int:
+        return self.memory.shape[1]
+
+    @property
+    def real_memory(self) -> Tensor:
+        """Which states of the memory are real, as a tensor in any case."""
+        everywhere = torch.ones(self.memory.shape[:2], dtype=torch.bool)
+        return everywhere if self.memory_is_real is None else self.memory_is_real
+
+
+class DecoderSubject(StatesSubject[DecoderInputs]):
+    """Laws see x, memory, their masks, and states."""
+
+    TORCH = TORCH
+    FEATURES: ClassVar = {
+        **StatesSubject.FEATURES,
+        "memory_is_real": "takes no mask of what is padding in the memory",
+        "no_memory_positions": "has positions for the memory",
+    }
+
+    def lacks(self, feature: str) -> str | None:
+        if feature == "no_memory_positions":
+            return f"{self.FEATURES[feature]}, as declared" if self.declaration.memory_positions else None
+        return super().lacks(feature)
+
+    def output(self, x: DecoderInputs) -> Tensor:
+        causal: dict[str, Any] = {}
+        if isinstance(self.module, self.TORCH):
+            future = torch.ones(x.length, x.length, dtype=torch.bool, device=self.device).triu(1)
+            causal = {"tgt_mask": future, "tgt_is_causal": True}
+        returned = self.call(
+            self.arranged(x.x),
+            self.arranged(x.memory),
+            plain=causal,
+            is_real=self.masked("is_real", x.is_real),
+            memory_is_real=self.masked("memory_is_real", x.memory_is_real),
+        )
+        return self.states_in(returned, x)
+
+    def another(self, x: DecoderInputs) -> DecoderInputs:
+        """A call with other states, one more of them, and less memory where there is more than one."""
+        other, memory = x.noise("another", x.x), x.noise("another memory", x.memory)
+        longer = torch.cat([other, other[:, :1]], dim=1)
+        return x.but(
+            x=longer, is_real=None, memory=memory[:, : max(1, x.memory_len - 1)], memory_is_real=None
+        )
+
+    def plain(self, batch: int, length: int, width: int) -> DecoderInputs:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(batch, length, width, generator=generator)
+        return DecoderInputs(DecoderCase(), x, memory=torch.randn(batch, 4, width, generator=generator))
+
+
+class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
+    """Case, declaration and subject of a decoder."""
+
+    name = "decoder"
+    other_word = "encoder"
+    case = DecoderCase
+    declaration = Decoder
+    subject = DecoderSubject
+    kinds = TORCH
+
+    def build(self, case: DecoderCase, subject: DecoderSubject) -> DecoderInputs:
+        generator = torch.Generator().manual_seed(case.seed)
+        shape, memory_shape = (case.batch, case.length), (case.batch, case.memory_len)
+        x, memory = (
+            torch.randn(*each, subject.d_model, generator=generator, dtype=torch.float64) * case.spread
+            for each in (shape, memory_shape)
+        )
+        return DecoderInputs(
+            case,
+            x.to(subject.dtype),
+            ragged(shape, case.padding, generator),
+            memory=memory.to(subject.dtype),
+            memory_is_real=ragged(memory_shape, case.memory_padding, generator),
+        )
+
+    def notes(self, subject: Any) -> list[str]:
+        x = subject.plain(3, 5, subject.d_model)
+        notes = list(subject.find_forms(x.but(is_real=x.real & (torch.arange(5) < 4)), ("is_real",)))
+        masked = x.but(memory_is_real=x.real_memory & (torch.arange(4) < 3))
+        notes += subject.find_forms(masked, ("memory_is_real",))
+        if isinstance(subject.module, TORCH):
+            notes.append("tgt_mask is given a causal mask")
+        order = subject.norm_order
+        return [*notes, f"norm order: {order}"] if order else notes
+
+
+role = DecoderRole()

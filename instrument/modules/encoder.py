@@ -1,0 +1,87 @@
+"""The role `encoder`: a layer or a stack from states to states, each of which sees all the others."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.modules.states import StateInputs, States, StatesCase, StatesRole, StatesSubject, ragged
+
+TORCH = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
+
+
+@dataclass(frozen=True)
+class Encoder(States):
+    """An encoder, a layer or a stack, with its conventions.
+
+    function: the module, a function without parameters that makes one, or f(x, is_real=None) itself.
+    x (batch, length, d_model) -> states of the same shape. is_real (batch, length), True at what is no padding.
+    """
+
+    only_tokens: bool = True
+    """Whether attention shares its whole weight among the tokens: not so with a sink or with registers."""
+
+    role = "encoder"
+    ARGUMENTS: ClassVar = {
+        "is_real": (
+            "is_real",
+            "src_key_padding_mask",
+            "key_padding_mask",
+            "encoder_padding_mask",
+            "padding_mask",
+            "attention_mask",
+            "may_attend",
+            "src_mask",
+            "mask",
+        ),
+    }
+
+
+class EncoderSubject(StatesSubject[StateInputs]):
+    """Laws see x, is_real and states."""
+
+    TORCH = TORCH
+    FEATURES: ClassVar = {
+        **StatesSubject.FEATURES,
+        "only_tokens": "attends to more than its tokens",
+    }
+
+    def output(self, x: StateInputs) -> Tensor:
+        returned = self.call(self.arranged(x.x), is_real=self.masked("is_real", x.is_real))
+        return self.states_in(returned, x)
+
+    def another(self, x: StateInputs) -> StateInputs:
+        """A call with other states, and one more of them."""
+        other = x.noise("another", x.x)
+        return x.but(x=torch.cat([other, other[:, :1]], dim=1), is_real=None)
+
+    def plain(self, batch: int, length: int, width: int) -> StateInputs:
+        generator = torch.Generator().manual_seed(0)
+        return StateInputs(StatesCase(), torch.randn(batch, length, width, generator=generator))
+
+
+class EncoderRole(StatesRole[StatesCase, StateInputs]):
+    """Case, declaration and subject of an encoder."""
+
+    name = "encoder"
+    other_word = "decoder"
+    case = StatesCase
+    declaration = Encoder
+    subject = EncoderSubject
+    kinds = TORCH
+
+    def build(self, case: StatesCase, subject: EncoderSubject) -> StateInputs:
+        generator = torch.Generator().manual_seed(case.seed)
+        shape = (case.batch, case.length)
+        x = torch.randn(*shape, subject.d_model, generator=generator, dtype=torch.float64) * case.spread
+        return StateInputs(case, x.to(subject.dtype), ragged(shape, case.padding, generator))
+
+    def notes(self, subject: Any) -> list[str]:
+        x = subject.plain(3, 5, subject.d_model)
+        notes = list(subject.find_forms(x.but(is_real=x.real & (torch.arange(5) < 4)), ("is_real",)))
+        order = subject.norm_order
+        return [*notes, f"norm order: {order}"] if order else notes
+
+
+role = EncoderRole()

@@ -1,0 +1,358 @@
+"""What the roles `encoder` and `decoder` share: modules from states (batch, length, d_model) to states."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.calling import parameters_of
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
+from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
+from headcheck.modules.role import ModuleRole
+from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.modules.weights import NormCall, norms_of, norms_watched
+from headcheck.recipes import option
+
+STATES = ("encoder", "decoder")
+"""The roles that share the laws of properties/states."""
+EMPTY = inspect.Parameter.empty
+NAMES = ("last_hidden_state",)
+SIDES = ("right", "left")
+FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
+"""Attributes by which modules say that their norms come first."""
+WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
+"""Attributes that may say how wide a state is; which of them does is tried."""
+
+
+@dataclass(frozen=True)
+class States(Declaration):
+    """A module from states to states with its conventions.
+
+    function: the module, a function without parameters that makes one, or the canonical call itself.
+    """
+
+    d_model: int | None = None
+    """How wide a state is; None: as its norms, attentions and linear layers have it."""
+    batch_first: bool | None = None
+    """Whether states are (batch, length, d_model), or (length, batch, d_model); None: as torch's own modules
+    say of themselves, and True for any other. Masks are (batch, length) in either case."""
+    true_means: Literal["real", "padding"] | None = None
+    """What True says in a mask; None: padding where its name ends in key_padding_mask, otherwise real."""
+    mask_rank: Literal[2, 3, 4] | None = None
+    """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
+    mask_kind: MaskKind | None = None
+    """What a mask is made of: booleans, the numbers 1 and 0, or numbers to be added; None: one of the first two."""
+    padding: tuple[str, ...] = SIDES
+    """On which sides a sequence may be padded, where the module takes a mask."""
+    empty_rows: bool = True
+    """Whether a batch may hold a sequence of nothing but padding."""
+    nan_in_padding: bool = False
+    """Whether NaN in padding is kept from the other states; 0 x NaN leaks in most."""
+    positions: bool = False
+    """Whether the module itself has positions, so that the order of its input counts."""
+    full_context: bool = True
+    """Whether every state has an influence on those that may see it: not so in a window."""
+    norm_order: Literal["pre", "post"] | None = None
+    """pre: x + f(norm(x)). post: norm(x + f(x)). None: as an attribute such as norm_first says, if there is one."""
+
+    ALLOWED: ClassVar = {
+        "true_means": ("real", "padding", None),
+        "mask_rank": (2, 3, 4, None),
+        "mask_kind": ("boolean", "number", "additive", None),
+        "norm_order": ("pre", "post", None),
+    }
+
+
+@dataclass(frozen=True)
+class StatesCase(ModuleCase):
+    """A batch of sequences of states, with padding or without."""
+
+    SIZES: ClassVar[tuple[str, ...]] = ("batch", "length")
+
+    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
+    padding: str = option("none", "none", "right", "left")
+    """On which side the shorter sequences are padded."""
+    spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)
+    """The standard deviation of the numbers."""
+    split: int = option(1, 1, 2, 3, 4, 7)
+    """Where a sequence is cut, for laws that cut it."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateInputs(ModuleInputs):
+    """x (batch, length, d_model); is_real (batch, length) or None, True at what is no padding."""
+
+    x: Tensor
+    is_real: Tensor | None = None
+
+    def but(self, **changes: Any) -> Self:
+        """The same inputs with some replaced."""
+        return replace(self, **changes)
+
+    @property
+    def length(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def real(self) -> Tensor:
+        """Which states are real, as a tensor in any case."""
+        everywhere = torch.ones(self.x.shape[:2], dtype=torch.bool)
+        return everywhere if self.is_real is None else self.is_real
+
+    @property
+    def cut(self) -> int:
+        """A place inside the sequence: a state stands before it and, where there are two, one behind it."""
+        split: int = self.case.split
+        return max(1, min(split, self.length - 1))
+
+    def noise(self, purpose: str, like: Tensor) -> Tensor:
+        """Normal numbers of the shape of a tensor, spread as those of the case."""
+        drawn = torch.randn(like.shape, generator=self.generator(purpose), dtype=torch.float64)
+        noise: Tensor = (self.case.spread * drawn).to(like)
+        return noise
+
+    def replaced(self, at: Tensor | int | slice, purpose: str = "other") -> Self:
+        """Other states at some places of each sequence."""
+        other = self.x.clone()
+        other[:, at] = self.noise(purpose, self.x)[:, at]
+        return self.but(x=other)
+
+    def padded(self, filling: Tensor, side: str) -> Self:
+        """The sequences with `filling` (batch, more, d_model) beside them, which is padding."""
+        more = torch.zeros(filling.shape[:2], dtype=torch.bool)
+        states, real = [self.x, filling], [self.real, more]
+        order = slice(None) if side == "right" else slice(None, None, -1)
+        return self.but(x=torch.cat(states[order], dim=1), is_real=torch.cat(real[order], dim=1))
+
+
+AnyCase = TypeVar("AnyCase", bound=StatesCase)
+AnyStates = TypeVar("AnyStates", bound=StateInputs)
+
+
+class StatesSubject(ModuleSubject[AnyStates]):
+    """Laws see states; what a module gives at padding is nobody's concern and stands as zeros."""
+
+    FEATURES: ClassVar = {
+        "is_real": "takes no mask of what is padding",
+        "left_padding": "is not padded on the left",
+        "right_padding": "is not padded on the right",
+        "empty_rows": "takes no sequence of nothing but padding",
+        "nan_in_padding": "lets NaN through from padding",
+        "positions": "has no positions of its own",
+        "no_positions": "has positions",
+        "full_context": "does not see the whole sequence",
+        "weights": "is no module whose weights could be set",
+        "pre_norm": "does not say where its norms stand; declare norm_order",
+        "post_norm": "does not say where its norms stand; declare norm_order",
+    }
+    TORCH: ClassVar[tuple[type[nn.Module], ...]] = ()
+    """torch's modules of this role: they say themselves whether the batch comes first."""
+
+    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.forms = {name: self._first_form(name) for name, place in self.places.items() if place}
+        self.d_model = self._width()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.dtypes[0])
+        return found
+
+    @property
+    def batch_first(self) -> bool:
+        declared: bool | None = self.declaration.batch_first
+        if declared is not None or not isinstance(self.module, self.TORCH):
+            return declared is not False
+        said = (each.batch_first for each in self.parts() if isinstance(each, nn.MultiheadAttention))
+        return next(said, True)
+
+    @property
+    def norm_order(self) -> str | None:
+        """pre or post: as declared, or as the module's own attributes say; None if nothing does."""
+        if self.declaration.norm_order is not None:
+            declared: str = self.declaration.norm_order
+            return declared
+        for part in self.parts():
+            said = getattr(part, "norm_order", None)
+            if said in ("pre", "post"):
+                return str(said)
+            flags = [flag for name in FLAGS if isinstance(flag := getattr(part, name, None), bool)]
+            if flags:
+                return "pre" if flags[0] else "post"
+        return None
+
+    def parts(self) -> list[nn.Module]:
+        """The module and all that is in it; nothing where the subject is a function."""
+        return list(self.module.modules()) if self.module is not None else []
+
+    def lacks(self, feature: str) -> str | None:
+        side, _, rest = feature.partition("_")
+        absent = self.FEATURES[feature]
+        if rest == "padding" and side in SIDES:
+            return self.lacks("is_real") or (None if side in self.declaration.padding else absent)
+        if feature == "empty_rows" and self.lacks("is_real"):
+            return self.lacks("is_real")
+        if feature == "no_positions":
+            return f"{absent}, as declared" if self.declaration.positions else None
+        if feature == "weights":
+            return None if self.module is not None else absent
+        if feature in ("pre_norm", "post_norm"):
+            known = f"is {self.norm_order}-norm" if self.norm_order else absent
+            return self.lacks("weights") or (None if self.norm_order == side else known)
+        return super().lacks(feature)
+
+    def masked(self, name: str, is_real: Tensor | None) -> Tensor | None:
+        """A mask in the form in which the module takes it."""
+        if is_real is None or self.places[name] is None:
+            return None
+        return self.forms[name].of(is_real, self.dtype).to(self.device)
+
+    def arranged(self, states: Tensor) -> Tensor:
+        """States as the module takes them, in its dtype and with its order of axes."""
+        states = states.to(self.device, self.dtype)
+        return states if self.batch_first else states.transpose(0, 1)
+
+    def call(self, *arguments: Any, plain: Mapping[str, Any] | None = None, **masks: Any) -> Any:
+        """One call; a mask that is None is left out, or given as None where the module asks for it.
+
+        plain: further arguments, by the names by which the module takes them.
+        """
+        target = self.function.forward if self.module is not None else self.function
+        takes = parameters_of(target) or {}
+        keywords = {
+            str(place): masks[name]
+            for name, place in self.places.items()
+            if place and (masks[name] is not None or getattr(takes.get(str(place)), "default", "") is EMPTY)
+        }
+        return self.clock.call(self.function, *arguments, **keywords, **(plain or {}))
+
+    def states_in(self, returned: Any, x: AnyStates) -> Tensor:
+        """The states (batch, length, d_model) that the module returned, zeros at padding."""
+        states = tensor_in(returned, NAMES)
+        expected = tuple(self.arranged(x.x).shape)
+        if tuple(states.shape) != expected:
+            raise LawBroken(f"states have shape {tuple(states.shape)}, expected {expected}")
+        states = states if self.batch_first else states.transpose(0, 1)
+        return torch.where(x.real[..., None].to(states.device), states, 0.0)
+
+    def norm_calls(self, x: AnyStates) -> tuple[list[NormCall], Tensor]:
+        """The calls of the norms of states, and the output; a fused path, which skips them, is not taken."""
+        assert self.module is not None
+        if not norms_of(self.module):
+            raise NotApplicable("it has no norm that is a module, by the name of its class")
+        returned: list[Tensor] = []
+        keep = self.module.register_forward_hook(lambda *call: returned.append(tensor_in(call[-1], NAMES)))
+        try:
+            with torch.enable_grad(), norms_watched(self.module) as calls:
+                self.output(x)
+        finally:
+            keep.remove()
+        if returned[0].isnan().any():
+            raise NotApplicable("weights at zero give NaN")
+        return [each for each in calls if each.given.shape == returned[0].shape], returned[0]
+
+    def gradient(self, x: AnyStates, keep: Tensor, of: str = "x") -> Tensor:
+        """Of a random combination of the states at `keep` (batch, length), with respect to the input `of`."""
+        leaf = getattr(x, of).detach().clone().to(self.device, self.dtype).requires_grad_()
+        states = self.output(x.but(**{of: leaf}))
+        if not states.requires_grad:
+            raise NotApplicable("the output carries no gradient")
+        cotangent = torch.randn(states.shape, generator=x.generator("cotangent"), dtype=torch.float64)
+        kept = torch.where(keep[..., None], cotangent, 0.0).to(states)
+        (found,) = self.clock.call(torch.autograd.grad, states, [leaf], kept, materialize_grads=True)
+        gradient: Tensor = found.cpu()
+        return gradient
+
+    def find_forms(self, x: AnyStates, names: tuple[str, ...]) -> Iterator[str]:
+        """The form of each mask is the first that the module takes; a note on each."""
+        for name in names:
+            keyword = self.places[name]
+            if keyword is None:
+                continue
+            problem = None
+            for form in self._forms(name):
+                self.forms[name] = form
+                problem = problem_of(self, x)
+                if problem is None:
+                    yield f"{keyword} is given as {form}"
+                    break
+            else:
+                if name in self.declaration.arguments or self.declaration.mask_rank:
+                    raise SubjectError(f"the mask {keyword} does not work ({problem})")
+                self.places[name] = None
+                yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
+
+    def _forms(self, name: str) -> Iterator[MaskForm]:
+        said = self.declaration
+        kinds = (said.mask_kind,) if said.mask_kind else KINDS
+        ranks = (said.mask_rank,) if said.mask_rank else RANKS
+        polarity = real_is_true(str(self.places[name]), said.true_means)
+        return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, ranks))
+
+    def _first_form(self, name: str) -> MaskForm:
+        return next(self._forms(name))
+
+    def _width(self) -> int:
+        """As declared, or the first of the widths in the module that works."""
+        if self.declaration.d_model is not None:
+            declared: int = self.declaration.d_model
+            return declared
+        found = list(dict.fromkeys(_widths(self.parts())))
+        for width in found:
+            if problem_of(self, self.plain(2, 3, width)) is None:
+                return width
+        if not found:
+            name = type(self.declaration).__name__
+            raise SubjectError(f"how wide a state is is not known; declare headcheck.{name}(..., d_model=N)")
+        return found[0]
+
+    def plain(self, batch: int, length: int, width: int) -> AnyStates:
+        """A plain call of that size."""
+        raise NotImplementedError
+
+
+def _widths(parts: list[nn.Module]) -> Iterator[int]:
+    """What may be d_model: said by the module or its norms, attentions and linear layers."""
+    for kind in (nn.MultiheadAttention, nn.LayerNorm, nn.RMSNorm, nn.Module):
+        for part in parts:
+            if not isinstance(part, kind):
+                continue
+            said = [vars(part).get(name) for name in WIDTHS] + [*vars(part).get("normalized_shape", ())][-1:]
+            yield from (width for width in said if type(width) is int and width > 0)
+
+
+class StatesRole(ModuleRole[AnyCase, AnyStates]):
+    """A role is this class with its names and `build`."""
+
+    other_word: str
+    """A word that makes a name one of another role: encoder is in encoder_decoder."""
+
+    def recognises(self, attribute: Any) -> bool:
+        """By torch's classes, or by the role's name in the name of a function or of a module's class."""
+        said = attribute if hasattr(attribute, "__name__") else type(attribute)
+        name = getattr(said, "__name__", "").lower().replace("_", "")
+        return isinstance(attribute, self.kinds) or (self.name in name and self.other_word not in name)
+
+    def settle(self, case: AnyCase, subject: Any) -> AnyCase:
+        if case.padding != "none" and subject.lacks(f"{case.padding}_padding"):
+            case = case.but(padding="none")
+        for each in fields(case):
+            if each.name == "memory_padding" and subject.lacks("memory_is_real"):
+                case = case.but(memory_padding="none")
+        return case
+
+
+def ragged(shape: tuple[int, int], side: str, generator: torch.Generator) -> Tensor | None:
+    """Which states are real in a batch whose sequences are padded on one side; at least one of each is."""
+    batch, length = shape
+    if side == "none":
+        return None
+    lengths = torch.randint(1, length + 1, (batch, 1), generator=generator)
+    real = torch.arange(length) < lengths
+    return real if side == "right" else real.flip(1)

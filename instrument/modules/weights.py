@@ -1,0 +1,111 @@
+"""A module set to where a law speaks: its weights replaced, its norms watched, its dropout taken out."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def weights_changed(
+    module: nn.Module, change: Callable[[Tensor], Tensor], *, but: Iterable[nn.Module] = ()
+) -> Iterator[None]:
+    """Each weight replaced by change(weight), and put back bit for bit; but: modules that keep theirs."""
+    kept = {id(weight) for each in but for weight in each.parameters()}
+    weights = [each for each in module.parameters() if each.is_floating_point() and id(each) not in kept]
+    before = [each.detach().clone() for each in weights]
+    with torch.no_grad():
+        for each in weights:
+            each.copy_(change(each))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for each, old in zip(weights, before, strict=True):
+                each.copy_(old)
+
+
+def is_matrix(weight: Tensor) -> bool:
+    """Whether it has two axes or more: not a gain, a bias, or a scale of one number."""
+    return sum(size > 1 for size in weight.shape) > 1
+
+
+def without_matrices(weight: Tensor) -> Tensor:
+    """Zero for a matrix: what a sub-layer gives is then the same for every input."""
+    return torch.zeros_like(weight) if is_matrix(weight) else weight
+
+
+def moderate(weight: Tensor) -> Tensor:
+    """A matrix brought to the size of a fresh one: entries of the order of 1 / sqrt(columns)."""
+    if not is_matrix(weight):
+        return weight
+    size = weight.square().mean().sqrt() * weight.shape[-1] ** 0.5
+    return torch.where(size > 0, weight / size, weight)
+
+
+def norms_of(module: nn.Module) -> list[nn.Module]:
+    """The norms by the name of their class; a wrapper that holds one is none."""
+    parts = module.modules()
+    return [each for each in parts if "norm" in type(each).__name__.lower() and not list(each.children())]
+
+
+@dataclass(frozen=True, eq=False)
+class NormCall:
+    """One call of a norm: a copy of what it was given, what it returned, and how often that was changed by then."""
+
+    given: Tensor
+    returned: Tensor
+    changes: int
+
+    def is_the_end(self, output: Tensor) -> bool:
+        """Whether the norm's output, to which nothing was added in place, is what the module returned."""
+        untouched = changes_in_place(self.returned) == self.changes
+        return untouched and self.returned.data_ptr() == output.data_ptr()
+
+
+def changes_in_place(x: Tensor) -> int:
+    """How often a tensor was written to since it was made."""
+    return x._version  # noqa: SLF001  # torch's own counter, which has no other name
+
+
+@contextmanager
+def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
+    """The calls of the norms, in the order in which they run."""
+    seen: list[NormCall] = []
+
+    def keep(_: nn.Module, given: tuple[Any, ...], returned: Any) -> None:
+        if given and isinstance(given[0], Tensor) and isinstance(returned, Tensor):
+            seen.append(NormCall(given[0].detach().clone(), returned, changes_in_place(returned)))
+
+    handles = [each.register_forward_hook(keep) for each in norms_of(module)]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def training_without_dropout(module: nn.Module) -> Iterator[None]:
+    """In training, with every rate of dropout at 0: p of a dropout, and numbers with "drop" in their name."""
+    rates = [
+        (part, name, value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if isinstance(value, float)
+        and ("drop" in name.lower() or (name == "p" and "drop" in type(part).__name__.lower()))
+    ]
+    for part, name, _ in rates:
+        setattr(part, name, 0.0)
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        for part, name, value in rates:
+            setattr(part, name, value)

@@ -1,0 +1,121 @@
+"""Without positions an encoder is a function of a set: only attention lets its states meet."""
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.given import at_least, having
+from headcheck.laws import law
+from headcheck.modules.encoder import EncoderSubject
+from headcheck.modules.states import StateInputs
+from headcheck.modules.weights import moderate, weights_changed, without_matrices
+
+ORDERLESS = "Vaswani et al. 2017, section 3.5: without positions there is no order"
+TRIES = 4
+"""So many other states are tried, since one may happen to be overlooked."""
+
+
+@law(
+    source=ORDERLESS,
+    formula="f(P x) = P f(x)",
+    guards="A norm, a convolution or a causal mask over the sequence; batch and length exchanged.",
+    needs=("no_positions",),
+    given=(at_least(length=2),),
+    share=1.5,
+)
+def permuting_the_input_permutes_the_states(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """Without positions, states in another order give the same answers in that order."""
+    order = torch.randperm(x.length, generator=x.generator("order"))
+    real = None if x.is_real is None else x.is_real[:, order]
+    permuted = x.but(x=x.x[:, order], is_real=real)
+    return module.close(module(permuted), module(x)[:, order], x)
+
+
+@law(
+    source=ORDERLESS,
+    formula="f(P x) differs from P f(x)",
+    guards="Positions that are all zero, added to the wrong axis, or lost.",
+    needs=("positions", "weights"),
+    given=(at_least(length=3), having(padding="none", spread=1.0)),
+)
+def the_order_of_the_input_counts(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """With positions, two states exchanged give more than the answers exchanged."""
+    order = torch.tensor([1, 0, *range(2, x.length)])
+    assert module.module is not None
+    with weights_changed(module.module, moderate):
+        exchanged, before = module(x.but(x=x.x[:, order])), module(x)[:, order]
+        if not module.moves(exchanged, before, x):
+            raise LawBroken("the states do not depend on the order of the first two")
+    return same(x.x, x.x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: each position in the encoder can attend to all positions",
+    formula="x[s] changed: f(x)[t] changes, for every s and t",
+    guards="A last token that is cut off, a causal mask, a sub-layer that is never called.",
+    needs=("full_context", "weights"),
+    given=(at_least(length=2), having(padding="none", spread=1.0)),
+)
+def every_state_depends_on_every_token(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """Each token has an influence on each state; matrices are brought to a moderate size for it."""
+    if module.d_model < 4:
+        raise NotApplicable("d_model is below 4: a norm leaves next to nothing of a state")
+    place = x.case.seed % x.length
+    assert module.module is not None
+    with weights_changed(module.module, moderate):
+        before = module(x)
+        after = [module(x.replaced(place, f"other {number}")) for number in range(TRIES)]
+        for row in range(len(x.x)):
+            for state in range(x.length):
+                if not any(module.moves(each[row, state], before[row, state], x) for each in after):
+                    raise LawBroken(f"state {state} of sequence {row} does not depend on token {place}")
+    return same(before, before)
+
+
+@law(
+    source="attention's weights sum to one: among copies of one value, that value is the mean",
+    formula="f([a, a, ..., a]) = [f(a), f(a), ..., f(a)]",
+    guards="Weights that do not sum to one, a convolution that meets zeros at the edges, a sum for a mean.",
+    needs=("no_positions", "only_tokens"),
+    given=(at_least(length=2), having(padding="none")),
+)
+def copies_of_a_token_give_what_it_gives_alone(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """Without positions, a sequence of one token repeated gives what the token gives by itself."""
+    alone = x.but(x=x.x[:, :1])
+    copies = x.but(x=x.x[:, :1].expand_as(x.x).clone())
+    return module.close(module(copies), module(alone).expand(-1, x.length, -1), x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.3: applied to each position separately and identically",
+    formula="f(x, only t real)[t] = f(x[t])",
+    guards="A norm over length and d_model, a feed-forward that reshapes tokens into each other (labml 146).",
+    needs=("is_real", "no_positions"),
+    given=(at_least(length=2), having(padding="none")),
+)
+def a_token_that_sees_itself_alone_is_alone(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """With a mask that leaves one token of the sequence, it gives what it gives without the others."""
+    place = x.case.seed % x.length
+    only = torch.zeros_like(x.real)
+    only[:, place] = True
+    alone = x.but(x=x.x[:, place : place + 1])
+    return module.close(module(x.but(is_real=only))[:, place : place + 1], module(alone), alone)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.3: only attention lets positions meet",
+    formula="matrices at zero, x[s] changed: f(x)[t] stays, for t other than s",
+    guards="A norm over the whole sequence; a skip path that is shifted, pooled or reshaped.",
+    needs=("weights",),
+    given=(at_least(length=2), having(padding="none")),
+    share=0.5,
+)
+def position_wise_parts_mix_no_tokens(module: EncoderSubject, x: StateInputs) -> Comparison:
+    """Where matrices are zero, attention's among them, a token changes its own state only."""
+    place = x.case.seed % x.length
+    others = torch.arange(x.length) != place
+    assert module.module is not None
+    with weights_changed(module.module, without_matrices):
+        changed, before = module(x.replaced(place)), module(x)
+        if before.isnan().any():
+            raise NotApplicable("matrices at zero give NaN")
+        return module.close(changed[:, others], before[:, others], x.but(), "state of another token")

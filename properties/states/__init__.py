@@ -1,0 +1,1 @@
+"""Laws that encoders and decoders share: each has an id in both roles."""

@@ -1,0 +1,82 @@
+"""Each sub-layer is added to a path that skips it, and the norms stand where they are said to stand."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, NotApplicable, holds
+from headcheck.given import having
+from headcheck.laws import law
+from headcheck.modules.states import STATES, StateInputs, StatesSubject
+from headcheck.modules.weights import norms_of, weights_changed, without_matrices
+
+PRE = "Xiong et al. 2020, figure 1: x + f(norm(x)); document 000, line 1068"
+POST = "Vaswani et al. 2017, section 5.4: norm(x + f(x))"
+ENOUGH = 4
+"""From this d_model on, a norm leaves a state more freedom than its sign."""
+
+Module = StatesSubject[StateInputs]
+
+
+@law(
+    source=PRE,
+    formula="f = 0: x + f(norm(x)) = x",
+    guards="The normed state put on the skip path: norm(x) + f(norm(x)) (Compact-Transformers 25, RiNALMo 9).",
+    needs=("pre_norm",),
+    given=(having(padding="none"),),
+    share=0.5,
+    roles=STATES,
+)
+def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: StateInputs) -> Comparison:
+    """With every weight at zero a pre-norm block gives back its input, or gives it to a final norm."""
+    assert module.module is not None
+    with weights_changed(module.module, torch.zeros_like):
+        calls, output = module.norm_calls(x)
+    ends = [call.given for call in calls if call.is_the_end(output)]
+    through = ends[-1] if ends else output
+    return module.close(through, module.arranged(x.x), x, "output before a final norm")
+
+
+@law(
+    source=POST,
+    formula="f = 0: norm_2(norm_1(x) + f(norm_1(x))) = norm_2(norm_1(x))",
+    guards="A skip path that begins before the norm of the sub-layer before it (gluon-nlp 1488); a norm left out.",
+    needs=("post_norm",),
+    given=(having(padding="none"),),
+    share=0.5,
+    roles=STATES,
+)
+def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateInputs) -> Iterator[Comparison]:
+    """With every weight but the norms' at zero, a post-norm block is its norms one after the other.
+
+    Up to a factor before each, which a norm takes out. A norm inside a sub-layer is given zeros here.
+    """
+    assert module.module is not None
+    with weights_changed(module.module, torch.zeros_like, but=norms_of(module.module)):
+        calls, output = module.norm_calls(x)
+    states = module.arranged(x.x)
+    for number, call in enumerate(call for call in calls if call.given.any()):
+        factor = (call.given * states).sum() / states.square().sum()
+        yield module.close(call.given, factor * states, x, f"what norm {number + 1} is given")
+        states = call.returned
+    yield module.close(output, states, x, "output, which should be that of the last norm")
+
+
+@law(
+    source="He et al. 2016, equation 5: the gradient reaches every layer along the skip paths",
+    formula="f the same for every x: d block(x) / dx is not 0",
+    guards="A sub-layer whose input is not added to its output; a skip path that is detached.",
+    needs=("weights",),
+    given=(having(padding="none"),),
+    share=0.5,
+    roles=STATES,
+)
+def the_gradient_passes_through_the_skip_path(module: Module, x: StateInputs) -> Comparison:
+    """Where sub-layers give the same for every input, each state still gets a gradient."""
+    assert module.module is not None
+    if module.d_model < ENOUGH:
+        raise NotApplicable(f"d_model is below {ENOUGH}: a norm leaves next to nothing of a state")
+    with weights_changed(module.module, without_matrices):
+        gradient = module.gradient(x, x.real)
+    reached = gradient.abs().amax(dim=-1)
+    return holds(~(reached == 0), reached, "largest gradient of a state", expected=1.0)
