@@ -130,9 +130,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def call(self, *arguments: Any, **canonical: Any) -> Any:
         """One call, with the optional arguments by their canonical names; None is left out."""
-        keywords = {
-            self.places[name] or name: value for name, value in canonical.items() if value is not None
-        }
+        given = {name: value for name, value in canonical.items() if value is not None}
+        keywords: dict[str, Any] = {str(self.places[name] or name): value for name, value in given.items()}
         return self.clock.call(self.function, *arguments, **keywords)
 
     def __call__(self, x: AnyInputs) -> Tensor:
