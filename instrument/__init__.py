@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headcheck.modules.causal_lm import CausalLM
     from headcheck.modules.decoder import Decoder
     from headcheck.modules.encoder import Encoder
+    from headcheck.modules.multi_head.conventions import MultiHeadAttention
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "CausalLM",
     "Decoder",
     "Encoder",
+    "MultiHeadAttention",
     "Rotary",
     "Softmax",
     "Verdict",
@@ -42,6 +44,7 @@ _HOMES = {
     "Rotary": "headcheck.functions.rotary",
     "Decoder": "headcheck.modules.decoder",
     "Encoder": "headcheck.modules.encoder",
+    "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -38,7 +38,12 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
     """The role of a subject: a declaration says it; a plain callable has the one asked for, or one that knows it."""
     if not is_declaration(attribute):
         known = (name for name in HOMES if role_named(name).recognises(attribute))
-        return asked or next(known, "attention")
+        found = asked or next(known, "attention")
+        if isinstance(attribute, type) and not getattr(role_named(found), "classes", False):
+            raise SubjectError(
+                f"{attribute.__name__} is a class; make an instance of it in a file, and name that"
+            )
+        return found
     role: str = attribute.role
     if asked and asked != role:
         raise SubjectError(f"the subject is declared as {role}; leave out --role {asked}")
@@ -153,11 +158,19 @@ def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
 
 
 def _callable(attribute: Any, spec: str) -> Any:
-    if isinstance(attribute, type):
+    if isinstance(attribute, type) and not _is_module_class(attribute):
         raise SubjectError(f"{spec} is a class; make an instance of it in a file, and name that")
     if not callable(attribute) and not is_declaration(attribute):
         raise SubjectError(f"{spec} is a {type(attribute).__name__}, neither a callable nor a declaration")
     return attribute
+
+
+def _is_module_class(attribute: type) -> bool:
+    """Whether it is a class of torch modules: some roles make their modules themselves."""
+    return any(
+        base.__name__ == "Module" and base.__module__ == "torch.nn.modules.module"
+        for base in attribute.__mro__
+    )
 
 
 def _similar(name: str, known: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ HOMES = {
     "rotary": "headcheck.functions.rotary",
     "encoder": "headcheck.modules.encoder",
     "decoder": "headcheck.modules.decoder",
+    "multi_head_attention": "headcheck.modules.multi_head.role",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

@@ -74,7 +74,7 @@ MISTAKES = {
     f"{KERNELS}": "names a file but no function in it; .*NAME being right, wrong_scale",
     f"{KERNELS}:rigth": r"no attribute 'rigth' \(did you mean right\?\)",
     f"{KERNELS}:NOT_CALLABLE": "is a int, neither a callable nor a declaration",
-    "torch.nn:MultiheadAttention": "is a class; make an instance",
+    "collections:OrderedDict": "is a class; make an instance",
     ":f": "write package.module:attribute",
 }
 
@@ -85,6 +85,14 @@ def test_a_mistake_is_told_in_one_line(spec: str, message: str) -> None:
     with pytest.raises(SubjectError, match=message) as caught:
         load(spec)
     assert "\n" not in str(caught.value)
+
+
+def test_a_class_of_modules_is_for_the_roles_that_make_them() -> None:
+    """Multi-head attention is made by headcheck, of several sizes; of another role the user names an instance."""
+    attribute, _ = load("torch.nn:MultiheadAttention")
+    assert role_name(attribute) == "multi_head_attention"
+    with pytest.raises(SubjectError, match="Linear is a class; make an instance"):
+        role_name(load("torch.nn:Linear")[0])
 
 
 BROKEN_FILES = {

@@ -1,0 +1,209 @@
+"""The conventions that a module shows by itself, on plain calls that have one right answer.
+
+Only what may be either way is found out: how a fused or bare weight is laid out, which shapes and kinds of mask
+are taken, what True says where the name of the mask leaves it open. What a name says is what is asked of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import torch
+
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.bounds import output_bound
+from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
+from headcheck.modules.multi_head.conventions import MASK_SHAPES
+from headcheck.modules.multi_head.masks import KEY_SHAPES
+from headcheck.modules.multi_head.oracle import with_bias
+from headcheck.modules.multi_head.projections import Layout
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.multi_head.units import unit_that_explains
+
+Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
+UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
+"""Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
+TRIALS = 4
+
+
+def find(build: Build, subject: MultiHeadSubject) -> list[str]:
+    """What the subject left undeclared is written into `subject.found`; the words for the verdict."""
+    subject.found.unit = unit_that_explains(subject, [trial(build, subject, seed=n) for n in range(TRIALS)])
+    subject.layout = _layout(build, subject)
+    _find_mask(build, subject)
+    _find_key_mask(build, subject)
+    subject.found.empty_rows = _empty_rows(build, subject)
+    subject.found.weights = _weights(build, subject)
+    return _notes(subject)
+
+
+def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:
+    """A plain call in which no two axes that could be confused have the same length."""
+    heads = subject.heads or 3
+    head_dim = subject.d_model // heads if subject.d_model else 2
+    batch = 3 if heads in (1, 2) else 2
+    q_len, kv_len = [n for n in (5, 6, 7, 8, 9) if n not in (heads, batch, heads * batch)][:2]
+    mode = "cross" if subject.has("cross") else "self"
+    case = MultiHeadCase(
+        dtype=subject.dtypes[0],
+        batch=batch,
+        heads=heads,
+        head_dim=head_dim,
+        q_len=q_len,
+        kv_len=kv_len if mode == "cross" else q_len,
+        mode=mode,
+        values="normal",
+        seed=1,
+    )
+    return build(case.but(**changes), subject)
+
+
+def agrees(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool | None:
+    """Whether a call gives the exact answer; None where it does not work at all."""
+    try:
+        return not within(subject(x), subject.exact(x), output_bound(x, subject.found.unit)).broken
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return None
+
+
+def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
+    """How fused and bare weights are laid out: the first way in which a plain call is right."""
+    declared = subject.declaration
+    fused = [declared.fused] if declared.fused else ["by-part", "by-head"]
+    bare = [declared.bare] if declared.bare else ["in-out", "out-in"]
+    layouts = [Layout(*both) for both in product(fused, bare)]
+    if declared.load is not None:
+        return layouts[0]
+    for layout in layouts:
+        subject.layout = layout
+        if agrees(subject, trial(build, subject)):
+            return layout
+    return layouts[0]
+
+
+def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
+    place, declared, found = subject.places["attn_mask"], subject.declaration, subject.found
+    if not place:
+        return
+    means = ["keep"] if place != "attn_mask" else ["block", "keep"]
+    means = [declared.true_means] if declared.true_means else means
+    kinds, shapes = declared.masks or ("boolean", "additive"), declared.mask_shapes or MASK_SHAPES
+    outcome = {key: _outcome(build, subject, *key) for key in product(means, kinds, shapes)}
+    right = [key for key, (agreed, _) in outcome.items() if agreed]
+    found.true_means = right[0][0] if right else means[0]
+    read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
+    if declared.mask_shapes is None and right:
+        read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
+    if declared.mask_shapes is not None and declared.masks is not None:
+        read = list(product(kinds, shapes))
+    elif declared.mask_shapes is not None:
+        read = read or [("boolean", shape) for shape in shapes]
+    found.mask_forms = tuple(read)
+
+
+def _outcome(
+    build: Build, subject: MultiHeadSubject, true_means: str, kind: str, shape: str
+) -> tuple[bool | None, bool]:
+    """Whether a mask of this polarity, kind and shape gives the exact answer, and whether it is read at all."""
+    before = subject.found
+    subject.found = replace(before, true_means=true_means, mask_forms=((kind, shape),))
+    mask = "keys" if shape in KEY_SHAPES else "by-head" if "h" in shape else "random"
+    try:
+        x = trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
+        agreed = agrees(subject, x)
+        return agreed, _is_read(subject, x, kind, agreed)
+    finally:
+        subject.found = before
+
+
+def _find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
+    place, declared, found = subject.places["key_mask"], subject.declaration, subject.found
+    if not place:
+        return
+    named = "block" if place == "key_padding_mask" else "keep"
+    found.key_true_means = declared.key_true_means or named
+    kinds = []
+    for kind in declared.masks or ("boolean", "additive"):
+        found.key_masks = (kind,)
+        x = trial(build, subject, padding=True, mask_kind=kind)
+        if _is_read(subject, x, kind, agrees(subject, x)):
+            kinds.append(kind)
+    found.key_masks = declared.masks or tuple(kinds) or ("boolean",)
+
+
+def _is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: bool | None) -> bool:
+    """Whether a kind of mask is one that the module means to read: booleans, unless it adds them as numbers."""
+    if agreed or agreed is None or kind == "additive":
+        return bool(agreed)
+    block = subject.found.true_means if x.is_real is None else subject.found.key_true_means
+    seen = x.visible()
+    exact = with_bias(
+        x, (seen if block == "keep" else ~seen).double(), subject.visible(x.masked(None).but(is_real=None))
+    )
+    return within(subject(x), exact, output_bound(x, subject.found.unit)).broken
+
+
+def _empty_rows(build: Build, subject: MultiHeadSubject) -> str:
+    declared: str | None = subject.declaration.empty_rows
+    if declared is not None:
+        return declared
+    dead = [without_keys(subject, trial(build, subject, need_weights=asked)) for asked in (False, True)]
+    return "zeros" if all(each is not None and agrees(subject, each) for each in dead) else "undefined"
+
+
+def without_keys(subject: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInputs | None:
+    """The same call with a query, or where that cannot be said a sequence, that may attend to nothing."""
+    query = Random(x.case.seed).randrange(x.query.shape[1])
+    if any(shape not in KEY_SHAPES for shape in subject.found.mask_shapes):
+        seen = torch.ones(len(x.query), 1, x.query.shape[1], x.keys.shape[1], dtype=torch.bool)
+        seen[:, :, query] = False
+        return x.masked(seen).but(is_real=None)
+    real = torch.ones(len(x.query), x.keys.shape[1], dtype=torch.bool)
+    real[-1] = False
+    if subject.has("key_mask"):
+        return x.masked(None).but(is_real=real)
+    if subject.has("attn_mask"):
+        seen = real[:, None, None, :].expand(-1, 1, x.query.shape[1], -1)
+        return x.masked(seen.clone()).but(is_real=None)
+    return None
+
+
+def _weights(build: Build, subject: MultiHeadSubject) -> str:
+    declared = subject.declaration.weights
+    if declared is not None:
+        return declared or ""
+    for name in ("averaged", "per-head"):
+        subject.found.weights = name
+        try:
+            subject.returned_weights(trial(build, subject))
+        except (SubjectRaised, LawBroken):
+            continue
+        return name
+    return ""
+
+
+def _notes(subject: MultiHeadSubject) -> list[str]:
+    found, notes = subject.found, []
+    if found.unit > torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2:
+        notes.append(f"it rounds inside to {found.unit:.2g} of a number")
+    if found.mask_shapes:
+        shapes, kinds = ", ".join(found.mask_shapes), " or ".join(found.masks)
+        notes.append(
+            f"{subject.places['attn_mask']} is {kinds} of shape {shapes}; True means {found.true_means}"
+        )
+    elif subject.places["attn_mask"]:
+        notes.append(f"{subject.places['attn_mask']} works in no shape that is known; declare mask_shapes")
+    if subject.has("key_mask"):
+        notes.append(f"{subject.places['key_mask']}: True means {found.key_true_means}")
+    if found.weights:
+        notes.append(f"weights are returned, {found.weights}")
+    return notes
+
+
+def require_whole_heads(subject: MultiHeadSubject) -> None:
+    """SubjectError: the width of a module of one size is not its number of heads times a head_dim."""
+    if subject.d_model and subject.heads and subject.d_model % subject.heads:
+        raise SubjectError(f"d_model = {subject.d_model} is not num_heads = {subject.heads} times a head_dim")

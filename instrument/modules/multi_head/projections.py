@@ -1,0 +1,139 @@
+"""Where a module keeps its weights: found by the names that they commonly have.
+
+The canonical weights are w_q, w_k, w_v, w_o of shape (out, in) and b_q, b_k, b_v, b_o. A module may keep
+them in linear layers or bare parameters, fused (qkv, kv), or split into one for each head.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.errors import SubjectError
+
+View = Callable[[Tensor], Tensor]
+AFFIXES = (
+    *("", "w", "b", "to", "in", "proj", "projection", "project", "linear", "lin", "fc", "layer", "dense"),
+    *("map", "weight", "weights", "matrix", "bias", "head", "heads", "transform", "net", "c"),
+)
+STEMS = {
+    "q": ("q", "qs", "query", "queries"),
+    "k": ("k", "ks", "key", "keys"),
+    "v": ("v", "vs", "value", "values"),
+    "o": ("o", "out", "output", "outputs", "attnout", "outproj", "outputproj"),
+    "qkv": ("qkv", "querykeyvalue", "cattn", "inproj", "attn"),
+    "kv": ("kv", "keyvalue", "keysvalues"),
+}
+ONLY_OUT = (
+    "proj",
+    "projection",
+    "cproj",
+    "fc",
+    "dense",
+    "linear",
+    "combine",
+    "combineheads",
+    "unifyheads",
+    "final",
+)
+NAMES = {
+    **dict.fromkeys(ONLY_OUT, "o"),
+    **{
+        name: letters
+        for letters, stems in STEMS.items()
+        for stem in stems
+        for affix in AFFIXES
+        for name in (affix + stem, stem + affix)
+    },
+}
+"""A name without underscores, in small letters -> the projections that it holds, in their order."""
+IN_ORDER = ("linears", "projections", "projs", "layers")
+"""Lists of four layers: q, k, v and the output."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How fused and bare weights are laid out."""
+
+    fused: str = "by-part"
+    bare: str = "in-out"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One canonical weight: the parameters that hold it, one after the other along its first axis."""
+
+    parts: tuple[tuple[Tensor, View], ...]
+
+    def write(self, weight: Tensor) -> None:
+        """Put a canonical weight there. SubjectError: it does not fit."""
+        pieces = weight.chunk(len(self.parts))
+        for (parameter, view), piece in zip(self.parts, pieces, strict=True):
+            place = view(parameter.detach())
+            if place.numel() != piece.numel():
+                raise SubjectError(
+                    f"a weight of shape {tuple(weight.shape)} does not fit {tuple(place.shape)}"
+                )
+            place.copy_(piece.reshape(place.shape))
+
+    def read(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """The canonical tensor of what `of` gives for each parameter, such as its gradient."""
+        first = self.parts[0][0].ndim == 1
+        parts = [view(of(parameter)) for parameter, view in self.parts]
+        return torch.cat([part.reshape(-1) if first else part.flatten(0, -2) for part in parts])
+
+
+def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str, Place]:
+    """Canonical name -> its place. SubjectError: a parameter has no known name, or a projection none."""
+    parts: dict[str, list[tuple[Tensor, View]]] = defaultdict(list)
+    unknown = []
+    for path, parameter in module.named_parameters():
+        letters, bare = _meaning(module, path)
+        if letters is None:
+            unknown.append(path)
+            continue
+        kind = "b" if parameter.ndim == 1 else "w"
+        for letter, view in _views(parameter, letters, heads, layout, bare=bare):
+            parts[f"{kind}_{letter}"].append((parameter, view))
+    lacking = [name for name in ("w_q", "w_k", "w_v", "w_o") if name not in parts]
+    if unknown or lacking:
+        problem = f"{unknown[0]} has no known name" if unknown else f"{lacking[0]} is not found"
+        raise SubjectError(
+            f"where the weights belong is not known ({problem}); "
+            "declare headcheck.MultiHeadAttention(..., load=function of module and weights)"
+        )
+    return {name: Place(tuple(each)) for name, each in parts.items()}
+
+
+def _meaning(module: nn.Module, path: str) -> tuple[str | None, bool]:
+    """Which projections a parameter holds, by its name or its layer's, and whether it is laid out as bare."""
+    *owners, leaf = path.split(".")
+    layer = leaf in ("weight", "bias")
+    named = [each for each in owners if not each.isdigit()] if layer else [leaf]
+    name = named[-1].lower().replace("_", "") if named else ""
+    if layer and name in IN_ORDER and owners[-1] in "0123":
+        return "qkvo"[int(owners[-1])], False
+    transposed = layer and type(module.get_submodule(".".join(owners))).__name__ == "Conv1D"
+    torchs = leaf.endswith("proj_weight")
+    return NAMES.get(name), transposed or not (layer or torchs)
+
+
+def _views(
+    parameter: Tensor, letters: str, heads: int, layout: Layout, *, bare: bool
+) -> Iterator[tuple[str, View]]:
+    turned = bare and parameter.ndim == 2 and layout.bare == "in-out"
+
+    def straight(x: Tensor) -> Tensor:
+        return x.mT if turned else x
+
+    for number, letter in enumerate(letters):
+        yield letter, _part(straight, number, len(letters), heads if layout.fused == "by-head" else 1)
+
+
+def _part(straight: View, number: int, parts: int, groups: int) -> View:
+    """One of the parts that a fused weight holds: of the whole, or of each group of its rows."""
+    if parts == 1:
+        return straight
+    return lambda x: torch.unflatten(straight(x), 0, (groups, parts, -1))[:, number]

@@ -1,0 +1,109 @@
+"""The role `multi_head_attention`: what the engine asks of it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from headcheck.declarations import Declaration
+from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs, drawn_tensors
+from headcheck.modules.multi_head.conventions import MultiHeadAttention
+from headcheck.modules.multi_head.finding import find, require_whole_heads
+from headcheck.modules.multi_head.masks import KEY_SHAPES
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.role import ModuleRole
+
+TORCHS = {
+    "masks": ("boolean", "additive"),
+    "mask_shapes": ("qk", "(bh)qk"),
+    "true_means": "block",
+    "empty_rows": "undefined",
+    "weights": "averaged",
+}
+"""What torch.nn.MultiheadAttention documents; a row without keys is NaN or zeros, by the path that it takes."""
+
+
+class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
+    """Case, declaration and subject of multi-head attention."""
+
+    name = "multi_head_attention"
+    case = MultiHeadCase
+    declaration = MultiHeadAttention
+    subject = MultiHeadSubject
+    classes = True
+    """A class is made with (d_model, num_heads)."""
+    kinds = (nn.MultiheadAttention,)
+    aliases = ("multiheadattention", "multiheadedattention", "multiheadselfattention", "mha")
+
+    def declare(self, attribute: Any, name: str) -> Declaration:
+        """Torch's own module, made or to be made, has torch's conventions."""
+        if isinstance(attribute, nn.MultiheadAttention) or attribute is nn.MultiheadAttention:
+            conventions: dict[str, Any] = TORCHS
+            return MultiHeadAttention(attribute, name=name, **conventions)
+        return super().declare(attribute, name)
+
+    def recognises(self, attribute: Any) -> bool:
+        """A module also by the name of its class."""
+        if isinstance(attribute, nn.Module):
+            return isinstance(attribute, self.kinds) or super().recognises(type(attribute))
+        return super().recognises(attribute)
+
+    def notes(self, subject: MultiHeadSubject) -> list[str]:
+        """The conventions that it shows by itself."""
+        return find(self.build, subject)
+
+    def settle(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
+        """Of the subject's sizes, with what it takes."""
+        case = self._sized(case, subject)
+        if case.mode == "separate" and not subject.has("separate"):
+            case = case.but(mode="cross")
+        if case.mode != "self" and not subject.has("cross"):
+            case = case.but(mode="self")
+        if case.mode == "self":
+            case = case.but(kv_len=case.q_len)
+        if case.padding and not subject.has("key_mask"):
+            case = case.but(padding=False)
+        if case.need_weights and not subject.has("need_weights"):
+            case = case.but(need_weights=False)
+        return self._masked(case, subject)
+
+    def _sized(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
+        require_whole_heads(subject)
+        if subject.heads is not None:
+            case = case.but(heads=subject.heads)
+        if subject.d_model is not None:
+            heads = case.heads if subject.d_model % case.heads == 0 else 1
+            case = case.but(heads=heads, head_dim=subject.d_model // heads)
+        return case
+
+    def _masked(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
+        shapes = subject.found.mask_shapes
+        flag = case.flag and case.mask == "causal" and case.q_len == case.kv_len and subject.has("is_causal")
+        if flag and not shapes:
+            return case.but(flag=True, mask_shape="qk", mask_kind="boolean")
+        if not shapes or case.mask == "none":
+            kind = case.mask_kind if case.padding and subject.has("additive_key_mask") else "boolean"
+            return case.but(mask="none", mask_shape="qk", mask_kind=kind, flag=False)
+        if case.mask_shape not in shapes:
+            case = case.but(mask_shape=shapes[case.seed % len(shapes)])
+        case = case.but(mask_kind=subject.found.kind_for(case.mask_shape, case.mask_kind))
+        if case.mask_shape in KEY_SHAPES:
+            return case.but(mask="keys", flag=False)
+        by_head = case.mask == "by-head" and "h" not in case.mask_shape
+        return case.but(flag=flag, mask="random" if by_head else case.mask)
+
+    def build(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadInputs:
+        """The inputs of a case; the next call is made with a new module."""
+        dtype = getattr(torch, case.dtype)
+        x = drawn_tensors(case, subject.shapes(case), dtype, anchor=subject.anchor(case))
+        subject.begin(x)
+        return x
+
+    def show(self, inputs: MultiHeadInputs) -> dict[str, Any]:
+        """And the weights, where they are small."""
+        few = sum(each.numel() for each in inputs.weights.values()) <= 64
+        weights = {name: each.tolist() for name, each in inputs.weights.items()} if few else {}
+        return super().show(inputs) | weights
+
+
+role = MultiHeadRole()

@@ -1,0 +1,277 @@
+"""A module of multi-head attention as laws see it: made for a case, given its weights, called with its masks."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.calling import kind_of, parameters_of
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.modules.multi_head.bounds import output_bound
+from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.conventions import MultiHeadAttention
+from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for
+from headcheck.modules.multi_head.oracle import GIVEN, expected
+from headcheck.modules.multi_head.weighted import WeightedModule
+from headcheck.modules.subject import tensor_in
+
+
+@dataclass
+class Found:
+    """The conventions of a module, as declared or as found out on plain calls."""
+
+    mask_forms: tuple[tuple[str, str], ...] = ()
+    """Kind and shape of each mask that is taken."""
+    key_masks: tuple[str, ...] = ("boolean",)
+    true_means: str = "keep"
+    key_true_means: str = "keep"
+    empty_rows: str = "undefined"
+    weights: str = ""
+    unit: float = 2.0**-53
+
+    @property
+    def mask_shapes(self) -> tuple[str, ...]:
+        """The shapes in which masks are taken, of any kind."""
+        return tuple(dict.fromkeys(shape for _, shape in self.mask_forms))
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The kinds of mask that are taken, in any shape."""
+        return tuple(dict.fromkeys(kind for kind, _ in self.mask_forms))
+
+    def kind_for(self, shape: str, wanted: str) -> str:
+        """The wanted kind of mask where it is taken in this shape, or one that is."""
+        kinds = [kind for kind, each in self.mask_forms if each == shape]
+        return wanted if wanted in kinds else kinds[0]
+
+
+class MultiHeadSubject(WeightedModule):
+    """Laws see inputs of `MultiHeadInputs` and the output (batch, q_len, d_model)."""
+
+    FEATURES: ClassVar = {
+        "cross": "takes no keys of another sequence",
+        "separate": "takes no values apart from the keys",
+        "attn_mask": "takes no mask in a shape that is known",
+        "additive": "takes no additive attn_mask",
+        "head_masks": "takes no mask for each head",
+        "key_mask": "takes no mask of the keys",
+        "additive_key_mask": "takes no additive mask of the keys",
+        "is_causal": "takes no is_causal",
+        "need_weights": "cannot be asked for weights",
+        "average": "cannot be asked whether to average weights",
+        "returned_weights": "returns no weights",
+        "bias": "has no biases",
+        "dropout": "has no dropout that is known",
+        "free": "is always causal",
+        "places": "is given its weights by a function of its own",
+        "sizes": "is of one size",
+        "many_heads": "has one head",
+    }
+
+    def __init__(
+        self, declaration: MultiHeadAttention, *, dtypes: tuple[str, ...], device: str = "cpu"
+    ) -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.found = Found()
+
+    # What it can do
+
+    def lacks(self, feature: str) -> str | None:
+        found, place = self.found, self.places
+        there = {
+            "cross": bool(place["key"]) and not self.declaration.causal,
+            "separate": bool(place["value"]) and not self.declaration.causal,
+            "attn_mask": bool(found.mask_forms),
+            "additive": bool(found.mask_forms) and "additive" in found.masks,
+            "head_masks": any("h" in shape for shape in found.mask_shapes),
+            "key_mask": bool(place["key_mask"]),
+            "additive_key_mask": bool(place["key_mask"]) and "additive" in found.key_masks,
+            "is_causal": bool(place["is_causal"]) and (bool(found.mask_forms) or not self._hint),
+            "need_weights": bool(place["need_weights"]),
+            "average": bool(place["average"]),
+            "returned_weights": bool(found.weights),
+            "bias": len(self.biases) == 4,
+            "dropout": bool(self._dropouts()),
+            "free": not self.declaration.causal,
+            "places": self.declaration.load is None,
+            "sizes": self.maker is not None and self.declaration.d_model is None and self.heads is None,
+            "many_heads": self.heads != 1,
+        }[feature]
+        return None if there else self.FEATURES[feature]
+
+    @property
+    def _hint(self) -> bool:
+        """Whether is_causal is said beside a mask."""
+        declared: bool | None = self.declaration.causal_hint
+        return self.places["key_mask"] == "key_padding_mask" if declared is None else declared
+
+    def _dropouts(self) -> list[tuple[Any, str]]:
+        """Where rates of dropout are kept."""
+        parts = [] if self.module is None else list(self.module.modules())
+        layers = [(each, "p") for each in parts if isinstance(each, nn.Dropout)]
+        numbers = ("dropout", "dropout_p", "attn_dropout", "attention_dropout")
+        return layers + [(e, n) for e in parts for n in numbers if type(getattr(e, n, None)) is float]
+
+    @contextmanager
+    def dropping(self, rate: float, x: MultiHeadInputs) -> Iterator[None]:
+        """With this rate of dropout wherever there is one."""
+        self._ready(x)
+        before = [(each, name, getattr(each, name)) for each, name in self._dropouts()]
+        for each, name, _ in before:
+            setattr(each, name, rate)
+        try:
+            yield
+        finally:
+            for each, name, old in before:
+                setattr(each, name, old)
+
+    @contextmanager
+    def training(self, x: MultiHeadInputs) -> Iterator[None]:
+        """In training, without dropout; the generator is as it was when it ends."""
+        with self.dropping(0.0, x), torch.random.fork_rng([]):
+            assert self.module is not None
+            self.module.train()
+            try:
+                yield
+            finally:
+                self.module.eval()
+
+    # Calls
+
+    def weights(self) -> list[Tensor]:
+        """The parameters and buffers of the module that the case is given to."""
+        if self._loaded is None and self._begun is not None:
+            self._ready(self._begun)
+        assert self.module is not None
+        return [*self.module.parameters(), *self.module.buffers()]
+
+    def output(self, x: MultiHeadInputs) -> Tensor:
+        output = self._batch_first(tensor_in(self._returned(x), ("last_hidden_state", "output")))
+        if tuple(output.shape) != tuple(x.query.shape):
+            raise LawBroken(f"output has shape {tuple(output.shape)}, expected {tuple(x.query.shape)}")
+        return output
+
+    def returned_weights(self, x: MultiHeadInputs, *, averaged: bool | None = None) -> Tensor:
+        """The weights: (batch, q_len, kv_len) averaged, (batch, heads, q_len, kv_len) for each head.
+
+        averaged: said to the module where it can be asked; None: as it does by itself.
+        """
+        with torch.no_grad():
+            returned = self._returned(x, average=averaged, need_weights=self.has("need_weights") or None)
+        second = returned[1] if isinstance(returned, tuple | list) and len(returned) > 1 else returned
+        if not isinstance(second, Tensor):
+            raise LawBroken(f"returned {kind_of(second)} where the weights come, expected a torch.Tensor")
+        per_head = self.found.weights == "per-head" if averaged is None else not averaged
+        axes = (len(x.query), x.heads, x.query.shape[1], x.keys.shape[1])
+        expected = axes if per_head else axes[:1] + axes[2:]
+        if tuple(second.shape) != expected:
+            raise LawBroken(f"weights have shape {tuple(second.shape)}, expected {expected}")
+        return second.detach().cpu().clone()
+
+    def _returned(self, x: MultiHeadInputs, **more: Any) -> Any:
+        self._ready(x)
+        asked = more.pop("need_weights", None)
+        if asked is None and self.places["need_weights"]:
+            asked = x.case.need_weights
+        tensors = {"key": x.key, "value": x.value}
+        needed = self._required()
+        for name, tensor in (("key", x.keys), ("value", x.values)):
+            if tensors[name] is None and (name in needed or (name == "value" and tensors["key"] is not None)):
+                tensors[name] = tensor if self.places[name] else None
+        given = {name: None if each is None else self._given(each) for name, each in tensors.items()}
+        query = self._given(x.query)
+        masks = {**self._attn_mask(x), **self._key_mask(x)}
+        keywords = {**given, **masks, "need_weights": asked, **more}
+        if self.places["query"]:
+            return self.call(query=query, **keywords)
+        return self.call(query, **keywords)
+
+    def _required(self) -> set[str]:
+        """Which of key and value a call cannot do without."""
+        assert self.module is not None
+        takes = parameters_of(self.module.forward) or {}
+        keywords = {name: takes.get(str(self.places[name])) for name in ("key", "value")}
+        return {name for name, each in keywords.items() if each and each.default is inspect.Parameter.empty}
+
+    def _given(self, x: Tensor) -> Tensor:
+        return self._batch_first(x.to(self.device))
+
+    def _batch_first(self, x: Tensor) -> Tensor:
+        declared = self.declaration.batch_first
+        first = getattr(self.module, "batch_first", True) if declared is None else declared
+        return x if first else x.transpose(0, 1)
+
+    def _attn_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
+        if x.may_attend is None:
+            return {}
+        flag = {"is_causal": True} if x.is_causal else {}
+        if flag and not self._hint:
+            return flag
+        shape = shape_for(x.may_attend, x.case.mask_shape, self.found.mask_shapes)
+        mask = in_shape(x.may_attend, shape, x.heads)
+        kind = x.case.mask_kind if x.case.mask_kind in self.found.masks else self.found.masks[0]
+        return {
+            "attn_mask": as_kind(mask, kind, self.found.true_means, x.query.dtype).to(self.device),
+            **flag,
+        }
+
+    def _key_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
+        if x.is_real is None:
+            return {}
+        # Torch wants both masks of one kind.
+        kind = x.case.mask_kind if x.case.mask_kind in self.found.key_masks else self.found.key_masks[0]
+        mask = as_kind(x.is_real.clone(), kind, self.found.key_true_means, x.query.dtype)
+        return {"key_mask": mask.to(self.device)}
+
+    def _bound(self, x: MultiHeadInputs) -> float:
+        return output_bound(x, self.found.unit)
+
+    def close_between(
+        self, observed: Tensor, expected: Tensor, x: MultiHeadInputs, other: MultiHeadInputs
+    ) -> Comparison:
+        """Two answers that are the same but for the rounding at `x` and at `other` together."""
+        return within(observed, expected, self.bound(x) + self.bound(other))
+
+    def another(self, x: MultiHeadInputs) -> MultiHeadInputs:
+        """A call with one query more, other numbers, and no masks."""
+        batch, q_len, d_model = x.query.shape
+        longer = x.random("another", batch, q_len + 1, d_model)
+        return x.masked(None).but(query=longer, is_real=None)
+
+    def visible(self, x: MultiHeadInputs) -> Tensor:
+        """What each query may attend to, all told."""
+        return x.visible(always_causal=self.declaration.causal)
+
+    def exact(self, x: MultiHeadInputs) -> Tensor:
+        """The output of the reference."""
+        return expected(x, self.visible(x))
+
+    def some_keys(self, x: MultiHeadInputs) -> Tensor:
+        """Some keys (kv_len,), the same for all sequences: at least one of them, and not all where there are two."""
+        kv_len, first = x.keys.shape[1], self.anchor(x.case)
+        kept = torch.rand(kv_len, generator=x.generator("some keys")) < 0.5
+        kept[first] = True
+        kept[(first + 1) % kv_len] = kv_len == 1
+        return kept
+
+    def gradients(self, x: MultiHeadInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        """Of sum(output x cotangent), for each weight whose place is known, and for the tensors that are given."""
+        given = {name: getattr(x, name) for name in GIVEN if getattr(x, name) is not None}
+        leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
+        output = self.output(x.but(**leaves))
+        places = self.places_of(x.heads) if self.has("places") else {}
+        parameters = {id(p): p for place in places.values() for p, _ in place.parts if p.requires_grad}
+        if not output.requires_grad or (places and not parameters):
+            raise NotApplicable("the output carries no gradient, or the weights want none")
+        wanted = [*parameters.values(), *leaves.values()]
+        found = self.clock.call(
+            torch.autograd.grad, output, wanted, cotangent.to(output), materialize_grads=True
+        )
+        by_id = dict(zip(map(id, wanted), found, strict=True))
+        of_weights = {name: place.read(lambda p: by_id[id(p)]) for name, place in places.items()}
+        of_given = {name: by_id[id(leaf)] for name, leaf in leaves.items()}
+        return {name: each.cpu().double() for name, each in {**of_weights, **of_given}.items()}

@@ -1,0 +1,166 @@
+"""A module of multi-head attention made for a case, and given its weights."""
+
+import copy
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.calling import kind_of, parameters_of
+from headcheck.comparison import LawBroken
+from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
+from headcheck.modules.multi_head.conventions import MultiHeadAttention
+from headcheck.modules.multi_head.projections import Layout, Place, found_projections
+from headcheck.modules.subject import ModuleSubject
+
+D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
+NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
+TRIED = 4, 2
+"""d_model and num_heads of the module that is looked at to begin with."""
+
+
+class WeightedModule(ModuleSubject[MultiHeadInputs]):
+    """The module of the case at hand; what is called and compared stands in `subject`."""
+
+    def __init__(
+        self, declaration: MultiHeadAttention, *, dtypes: tuple[str, ...], device: str = "cpu"
+    ) -> None:
+        self.maker: Any = None
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.places = {name: self._keyword(name) for name in self.places}
+        self._pristine = self.module
+        self._begun: MultiHeadInputs | None = None
+        self._loaded: dict[str, Tensor] | None = None
+        self._places: dict[str, Place] | None = None
+        self._key_rows: dict[tuple[int, int], int] = {}
+        self.layout = Layout(declaration.fused or "by-part", declaration.bare or "in-out")
+
+    def _keyword(self, argument: str) -> str | None:
+        """How an argument is called: as declared, or by a name that the module's own signature has."""
+        target = self.module.forward if self.module is not None else self.function
+        takes, names = parameters_of(target) or {}, self.declaration.ARGUMENTS[argument]
+        declared: str | None = self.declaration.arguments.get(argument)
+        return declared or next((name for name in names if name in takes), None)
+
+    def made(self, given: Any) -> Any:
+        """The module itself, or one of small sizes made by what was given."""
+        takes = parameters_of(given) or {}
+        sizes = any(
+            each.default is each.empty or name in (*D_MODEL, *NUM_HEADS) for name, each in takes.items()
+        )
+        if isinstance(given, nn.Module) or not sizes:
+            return super().made(given)
+        self.maker = given
+        d_model, num_heads = self.declaration.d_model or TRIED[0], self.declaration.num_heads or TRIED[1]
+        return self._new(d_model, num_heads)
+
+    def _new(self, d_model: int, num_heads: int) -> nn.Module:
+        takes = parameters_of(self.maker) or {}
+        named = [next((name for name in names if name in takes), None) for names in (D_MODEL, NUM_HEADS)]
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(0)
+            if named[0] and named[1]:
+                keywords = dict(zip(map(str, named), (d_model, num_heads), strict=True))
+                made = self.clock.call(self.maker, **keywords)
+            else:
+                made = self.clock.call(self.maker, d_model, num_heads)
+        if not isinstance(made, nn.Module):
+            raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
+        return made.to(self.device, getattr(torch, self.dtypes[0])).eval()
+
+    def new(self, d_model: int, num_heads: int) -> nn.Module:
+        """A module of these sizes, straight from its maker."""
+        return self._new(d_model, num_heads)
+
+    @cached_property
+    def heads(self) -> int | None:
+        """How many heads there are, where that is fixed: declared, or an attribute of a module that was given."""
+        declared: int | None = self.declaration.num_heads
+        if declared is not None or self.maker is not None:
+            return declared
+        for name in NUM_HEADS:
+            if type(value := getattr(self._pristine, name, None)) is int:
+                return value
+        raise SubjectError(
+            "how many heads the module has is not known; declare headcheck.MultiHeadAttention(..., num_heads=N)"
+        )
+
+    @cached_property
+    def d_model(self) -> int | None:
+        """The width, where it is fixed: declared, or the length of a row of w_q in a module that was given."""
+        declared: int | None = self.declaration.d_model
+        if declared is not None or self.maker is not None:
+            return declared
+        if self.declaration.load is not None:
+            raise SubjectError(
+                "with load the width is not known; declare headcheck.MultiHeadAttention(..., d_model=N)"
+            )
+        assert self._pristine is not None
+        w_q = found_projections(self._pristine, self.heads or 1, Layout())["w_q"]
+        return w_q.read(lambda parameter: parameter.detach()).shape[-1]
+
+    def begin(self, x: MultiHeadInputs) -> None:
+        """These inputs, and all that laws make of them, are given to a module of their own."""
+        self._begun, self._loaded, self._places = x, None, None
+
+    def anchor(self, case: MultiHeadCase) -> int:
+        """A key that every query of a case sees."""
+        first = self.declaration.causal or case.mask in ("causal", "banded")
+        return 0 if first else case.seed % case.kv_len
+
+    def _ready(self, x: MultiHeadInputs) -> None:
+        """The module of the case, holding the weights of these inputs."""
+        if self._loaded is None:
+            case: MultiHeadCase = x.case
+            fresh = self._new(case.d_model, case.heads) if self.maker else copy.deepcopy(self._pristine)
+            self.module = self.function = fresh
+        if self._loaded is x.weights:
+            return
+        with torch.no_grad():
+            if self.declaration.load is not None:
+                self.clock.call(self.declaration.load, self.module, dict(x.weights))
+            else:
+                for name, place in self.places_of(x.heads).items():
+                    place.write(x.weights[name].to(self.device))
+        self._loaded = x.weights
+
+    def places_of(self, heads: int) -> dict[str, Place]:
+        """Where the module keeps its weights."""
+        assert self.module is not None
+        if self._places is None:
+            self._places = found_projections(self.module, heads, self.layout)
+        return self._places
+
+    def shapes(self, case: MultiHeadCase) -> dict[str, tuple[int, ...]]:
+        """The shapes of the canonical weights of a case."""
+        narrow = self._kv_heads(case) * case.head_dim
+        width = {"q": case.d_model, "k": narrow, "v": narrow, "o": case.d_model}
+        shapes: dict[str, tuple[int, ...]] = {
+            f"w_{letter}": (out, case.d_model) for letter, out in width.items()
+        }
+        return shapes | {
+            f"b_{letter}": (out,) for letter, out in width.items() if f"b_{letter}" in self.biases
+        }
+
+    def _kv_heads(self, case: MultiHeadCase) -> int:
+        declared: int | None = self.declaration.kv_heads
+        if declared is not None or self.declaration.load is not None:
+            return declared or case.heads
+        sizes = case.d_model, case.heads
+        if sizes not in self._key_rows:
+            module = self._new(*sizes) if self.maker else self._pristine
+            assert module is not None
+            place = found_projections(module, case.heads, self.layout)["w_k"]
+            self._key_rows[sizes] = place.read(lambda parameter: parameter.detach()).shape[0]
+        return self._key_rows[sizes] // case.head_dim
+
+    @cached_property
+    def biases(self) -> tuple[str, ...]:
+        """The biases that there are."""
+        if self.declaration.load is not None:
+            return ("b_q", "b_k", "b_v", "b_o") if self.declaration.bias else ()
+        assert self._pristine is not None
+        heads = self.heads or TRIED[1]
+        return tuple(name for name in found_projections(self._pristine, heads, Layout()) if name[0] == "b")

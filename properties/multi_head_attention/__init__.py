@@ -1,0 +1,17 @@
+"""Laws of multi-head attention: a module of (d_model, num_heads), its weights given, against the reference and itself."""
+
+FAMILIES = (
+    "construction",
+    "state",
+    "batch",
+    "paths",
+    "returned",
+    "masks",
+    "scores",
+    "heads",
+    "symmetry",
+    "memory",
+    "gradients",
+    "accuracy",
+)
+"""From the most specific to the most general: of several broken laws, the first says most about the fault."""

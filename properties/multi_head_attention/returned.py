@@ -1,0 +1,73 @@
+"""The weights that are returned are those that made the output."""
+
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, holds, same, within
+from headcheck.given import at_least, one_of
+from headcheck.laws import law
+from headcheck.modules.multi_head.bounds import weights_bound
+from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.oracle import expected_weights
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+
+SOFTMAX = "Vaswani et al. 2017, equation (1): the weights are a softmax"
+
+
+@law(
+    source=SOFTMAX,
+    formula="P_ij >= 0, sum_j P_ij = 1",
+    guards="Weights returned after dropout (pytorch 42929, fairseq 351), summed over heads in place of averaged.",
+    needs=("returned_weights",),
+)
+def weights_are_a_distribution(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
+    """The returned weights are not negative, and those of each query sum to one."""
+    weights = attention.returned_weights(x)
+    yield holds(weights >= 0, weights, "weights")
+    total = weights.sum(dim=-1)
+    bound = (x.keys.shape[1] + x.heads + 8) * 4 * attention.found.unit
+    yield within(total, torch.ones_like(total), bound, "sum of the weights")
+
+
+@law(
+    source=SOFTMAX,
+    formula="P_ij = 0 where query i may not attend to key j",
+    guards="Weights returned as they were before the mask.",
+    needs=("returned_weights",),
+    given=(one_of("mask", "random", "keys", "causal"), at_least(kv_len=3, q_len=3)),
+)
+def masked_keys_have_no_weight(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """The returned weight of a key that is masked is zero."""
+    weights = attention.returned_weights(x)
+    seen = attention.visible(x).expand(-1, x.heads, -1, -1)
+    seen = seen if weights.ndim == 4 else seen.any(dim=1)
+    return same(torch.where(seen, 0.0, weights), torch.zeros_like(weights), "weight of a masked key")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.2",
+    formula="P = softmax(Q K^T / sqrt(d_k)) of each head, or the mean over the heads",
+    guards="Weights of the wrong head, axis or call; the last head's given for the mean (fairseq 3365).",
+    needs=("returned_weights",),
+    share=2.0,
+)
+def weights_are_those_of_the_heads(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """The returned weights are the reference's, of each head or averaged over the heads."""
+    weights = attention.returned_weights(x)
+    exact = expected_weights(x, attention.visible(x))
+    exact = exact if weights.ndim == 4 else exact.mean(dim=1)
+    return within(weights, exact, weights_bound(x, attention.found.unit), "weights")
+
+
+@law(
+    source="torch.nn.MultiheadAttention: average_attn_weights",
+    formula="P averaged = mean over the heads of P",
+    guards="A flag for the weights of each head that a path ignores (fairseq 3365).",
+    needs=("returned_weights", "average"),
+)
+def averaged_weights_are_the_mean_of_the_heads(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """Asked for the average over the heads, the module returns the mean of what it returns for each head."""
+    averaged = attention.returned_weights(x, averaged=True)
+    each = attention.returned_weights(x, averaged=False)
+    return within(averaged, each.mean(dim=1), weights_bound(x, attention.found.unit), "averaged weights")

