@@ -9,7 +9,11 @@ from hypothesis.strategies import SearchStrategy
 
 from headcheck.errors import HeadcheckError
 
-HOMES = {"attention": "headcheck.attention.role", "softmax": "headcheck.functions.softmax"}
+HOMES = {
+    "attention": "headcheck.attention.role",
+    "softmax": "headcheck.functions.softmax",
+    "layer_norm": "headcheck.functions.layer_norm",
+}
 """Role -> the module whose `role` it is."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
 """The roles whose subject is a function of a few tensors: they share the laws of properties/functions."""

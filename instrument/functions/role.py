@@ -40,8 +40,6 @@ FEW = 4
 """The largest size of a case whose numbers Hypothesis draws."""
 PLAINER_VALUES = ("integers", "normal")
 LOW_PRECISION = ("bfloat16", "float16")
-INFERRED: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
-"""The models that an undeclared low-precision function is fitted to, the narrowest first."""
 TRIES = 24
 MOST = {"float16": 100.0}
 """The largest number that Hypothesis draws, where it is not 1000."""
@@ -56,6 +54,8 @@ class FunctionRole(ABC, Generic[AnyCase, AnyInputs]):
     subject: type[FunctionSubject[AnyInputs]]
     aliases: tuple[str, ...] = ()
     """Words in the name of a plain callable by which it is recognised as one of this role."""
+    inferred: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
+    """The models that an undeclared low-precision function is fitted to, the narrowest first."""
 
     @abstractmethod
     def build(self, case: AnyCase, subject: Any) -> AnyInputs:
@@ -68,6 +68,10 @@ class FunctionRole(ABC, Generic[AnyCase, AnyInputs]):
     def notes(self, subject: Any) -> list[str]:
         """What else the preparation finds out; it may change the subject."""
         return []
+
+    def telling(self, case: AnyCase) -> AnyCase:
+        """The case, made to tell apart the models of arithmetic."""
+        return case
 
     # Subjects
 
@@ -121,9 +125,10 @@ class FunctionRole(ABC, Generic[AnyCase, AnyInputs]):
             return (named(declared) if isinstance(declared, str) else declared), ""
         if dtype not in LOW_PRECISION:
             return named("native"), ""
-        candidates, worst = INFERRED, 0.0
+        candidates, worst = self.inferred, 0.0
         for number in range(TRIES):
             case = self.draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), subject).but(dtype=dtype)
+            case = self.fit(self.telling(case), subject)
             ratios = [self._ratio(subject, case, model) for model in candidates]
             fits = next((place for place, ratio in enumerate(ratios) if ratio <= 1), None)
             if fits is not None:
