@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
+    from headcheck.functions.layer_norm import LayerNorm
     from headcheck.functions.rotary import Rotary
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
@@ -27,6 +28,7 @@ __all__ = [
     "CausalLM",
     "Decoder",
     "Encoder",
+    "LayerNorm",
     "MultiHeadAttention",
     "Rotary",
     "Softmax",
@@ -41,10 +43,11 @@ _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "CausalLM": "headcheck.modules.causal_lm",
-    "Rotary": "headcheck.functions.rotary",
     "Decoder": "headcheck.modules.decoder",
     "Encoder": "headcheck.modules.encoder",
+    "LayerNorm": "headcheck.functions.layer_norm",
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
+    "Rotary": "headcheck.functions.rotary",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

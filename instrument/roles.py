@@ -12,11 +12,12 @@ from headcheck.errors import HeadcheckError
 HOMES = {
     "attention": "headcheck.attention.role",
     "softmax": "headcheck.functions.softmax",
-    "causal_lm": "headcheck.modules.causal_lm",
     "rotary": "headcheck.functions.rotary",
+    "layer_norm": "headcheck.functions.layer_norm",
+    "multi_head_attention": "headcheck.modules.multi_head.role",
     "encoder": "headcheck.modules.encoder",
     "decoder": "headcheck.modules.decoder",
-    "multi_head_attention": "headcheck.modules.multi_head.role",
+    "causal_lm": "headcheck.modules.causal_lm",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

@@ -18,8 +18,6 @@ AnyCase = TypeVar("AnyCase", bound=FunctionCase)
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
 LOW_PRECISION = ("bfloat16", "float16")
-INFERRED: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
-"""The models that an undeclared low-precision function is fitted to, the narrowest first."""
 TRIES = 24
 
 
@@ -30,6 +28,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     subject: type[FunctionSubject[AnyInputs]]
     aliases: tuple[str, ...] = ()
     """Words in the name of a plain callable by which it is recognised as one of this role."""
+    inferred: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
+    """The models that an undeclared low-precision function is fitted to, the narrowest first."""
 
     @abstractmethod
     def build(self, case: AnyCase, subject: Any) -> AnyInputs:
@@ -42,6 +42,10 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     def notes(self, subject: Any) -> list[str]:
         """What else the preparation finds out, at its end; it may change the subject."""
         return []
+
+    def telling(self, case: AnyCase) -> AnyCase:
+        """The case, made to tell apart the models of arithmetic."""
+        return case
 
     # Subjects
 
@@ -96,9 +100,10 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return (named(declared) if isinstance(declared, str) else declared), ""
         if dtype not in LOW_PRECISION:
             return named("native"), ""
-        candidates, worst = INFERRED, 0.0
+        candidates, worst = self.inferred, 0.0
         for number in range(TRIES):
             case = self.draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), subject).but(dtype=dtype)
+            case = self.fit(self.telling(case), subject)
             ratios = [self._ratio(subject, case, model) for model in candidates]
             fits = next((place for place, ratio in enumerate(ratios) if ratio <= 1), None)
             if fits is not None:

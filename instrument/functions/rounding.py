@@ -1,7 +1,8 @@
 """What one rounding costs in the steps of a function: the vocabulary of the roles' bounds.
 
-Three formats of a declared arithmetic are used here: `softmax`, in which each elementwise step is stored (the
-step), `accumulate`, in which sums are kept, and `output`.
+Five formats of a declared arithmetic are used here: `softmax`, in which each elementwise step is stored (the
+step), `accumulate`, in which sums are kept, `probabilities`, in which a normalised number meets what multiplies it,
+`rescale`, in which a sum over rows is carried from row to row, and `output`.
 """
 
 import math
@@ -24,7 +25,13 @@ class Units(NamedTuple):
     step_underflow: float
     output_underflow: float
     largest: float
+    """Beyond it a step or the output may overflow."""
+    step_largest: float
     """Beyond it a step may overflow."""
+    weighted: float
+    """Of a normalised number as it meets what multiplies it."""
+    carried: float
+    """Of a gradient's sum that is carried from row to row."""
 
 
 def units(arithmetic: Arithmetic, dtype: torch.dtype) -> Units:
@@ -38,12 +45,20 @@ def units(arithmetic: Arithmetic, dtype: torch.dtype) -> Units:
         step_underflow=rounding.softmax.underflow + rounding.accumulate.underflow,
         output_underflow=rounding.output.underflow,
         largest=min(rounding.softmax.largest, rounding.accumulate.largest, rounding.output.largest),
+        step_largest=min(rounding.softmax.largest, rounding.accumulate.largest),
+        weighted=rounding.probabilities.unit,
+        carried=rounding.rescale.unit,
     )
 
 
 def sum_error(terms: int, unit: float) -> float:
     """g(n) = n u / (1 - n u), or more: n additions in any order, each rounded (Higham 2002, section 4.2)."""
     return math.expm1(min(2 * terms * unit, 700.0)) / 2 + terms * unit / 2
+
+
+def scaled(bound: Tensor, factor: Tensor) -> Tensor:
+    """A bound of what is multiplied by |factor|: where the bound is infinite so is the product, by zero too."""
+    return torch.where(bound.isinf(), bound, bound * factor.abs())
 
 
 def stored(exact: Tensor, error: Tensor, unit: Units) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic
-from headcheck.calling import Clock, SubjectRaised, keyword_for, plain_tensor
+from headcheck.calling import Clock, SubjectRaised, keyword_for, parameters_of, plain_tensor
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
@@ -50,6 +50,9 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
         }
         """Each optional argument: its keyword, its place, or None."""
+        named = [*(parameters_of(declaration.function) or ())]
+        taken = [named.index(place) for place in self.places.values() if place in named]
+        self.places = {name: None if place in taken else place for name, place in self.places.items()}
 
     # What a role says
 

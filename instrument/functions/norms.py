@@ -1,0 +1,241 @@
+"""What the roles `layer_norm` and `rms_norm` have in common: rows of x, each normalised by itself along the last axis."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.calling import parameters_of
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import Declaration
+from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
+from headcheck.functions.norm_bounds import Affine, Row, output_bound, row_gradient_bounds
+from headcheck.functions.role import FunctionRole
+from headcheck.functions.rounding import units
+from headcheck.functions.subject import FunctionSubject
+from headcheck.recipes import option
+
+WEIGHT = ("weight", "gamma", "scale", "w", "g")
+EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps")
+DEFAULT_EPS = 1e-5
+TINY = 1e-7
+"""The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
+MOST_NUMBERS = 20_000
+"""A case has fewer rows rather than more numbers than this."""
+
+
+@dataclass(frozen=True)
+class Norm(Declaration):
+    """A norm with its conventions."""
+
+    eps: float | None = None
+    """What the function adds to the variance where eps is no argument; None: measured."""
+    weight_offset: float = 0.0
+    """What is added to the weight before it multiplies: 1 in Gemma."""
+    weight: bool | None = None
+    """Whether it takes a weight; None: read off the signature."""
+    weightless: bool | None = None
+    """Whether the weight may be None; None: tried."""
+
+
+@dataclass(frozen=True)
+class NormCase(FunctionCase):
+    """Rows of numbers, what multiplies them, and eps."""
+
+    AXES: ClassVar = {
+        "x": ("batch", "rows", "dim"),
+        "weight": ("dim",),
+        "cotangent": ("batch", "rows", "dim"),
+    }
+
+    batch: int = option(1, 1, 2, 3)
+    rows: int = option(1, 2, 3, 5, 9, 33)
+    dim: int = option(
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 513, 1023, 1025
+    )
+    eps: float = option(1e-5, 1e-5, 1e-6, 1e-12, 1e-3, 0.125)
+    weight: str = option("ones", "normal", "normal", "normal", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class NormInputs(Inputs):
+    """x (batch, rows, dim); weight and bias (dim,), None where the function is to have none."""
+
+    TENSORS: ClassVar = ("x", "weight", "bias")
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float = DEFAULT_EPS
+
+    def other(self) -> "NormInputs":
+        return self.but(
+            x=1 - self.x.flip(-1),
+            weight=None if self.weight is None else 2 - self.weight,
+            bias=None if self.bias is None else 1 - self.bias,
+        )
+
+
+AnyCase = TypeVar("AnyCase", bound=NormCase)
+
+
+class NormSubject(FunctionSubject[NormInputs]):
+    """A norm; a role says what the exact one is."""
+
+    CENTRING: ClassVar[bool]
+    FEATURES: ClassVar = {
+        "weight": "takes no weight",
+        "bias": "takes no bias",
+        "weightless": "does not go without a weight",
+        "biasless": "does not go without a bias",
+        "eps": "takes no eps",
+    }
+
+    def __init__(self, declaration: Declaration, **more: Any) -> None:
+        super().__init__(declaration, **more)
+        if "normalized_shape" in (parameters_of(declaration.function) or ()):
+            self.places["normalized_shape"] = "normalized_shape"
+        self._tried: dict[str, bool] = {}
+
+    # Conventions
+
+    @property
+    def affine(self) -> tuple[str, ...]:
+        """The optional tensors that the role has."""
+        return tuple(name for name in ("weight", "bias") if name in self.declaration.ARGUMENTS)
+
+    def lacks(self, feature: str) -> str | None:
+        if feature == "eps":
+            return None if self.places["eps"] is not None else self.FEATURES["eps"]
+        tensor = feature.removesuffix("less")
+        if tensor not in self.affine:
+            return self.FEATURES[tensor]
+        if feature == tensor or getattr(self.declaration, feature) is not None:
+            return super().lacks(feature)
+        return None if self.lacks(tensor) or self._goes_without(tensor) else self.FEATURES[feature]
+
+    def _goes_without(self, tensor: str) -> bool:
+        if tensor not in self._tried:
+            x = torch.tensor([[[1.0, -1.0]]], dtype=getattr(torch, self.dtypes[0]))
+            inputs = NormInputs(NormCase(), x).but(**{name: torch.ones_like(x[0, 0]) for name in self.affine})
+            try:
+                self(inputs.but(**{tensor: None}))
+            except (LawBroken, NotApplicable):
+                self._tried[tensor] = False
+            else:
+                self._tried[tensor] = True
+        return self._tried[tensor]
+
+    @cached_property
+    def own_eps(self) -> float | None:
+        """The eps of a function that takes none: declared, or measured to three digits; None where it takes one."""
+        if self.places["eps"] is not None:
+            return None
+        declared: float | None = self.declaration.eps
+        return self._measured_eps() if declared is None else declared
+
+    def _measured_eps(self) -> float:
+        """Of a row (t, -t) the mean is 0 and the variance t^2, so that y = t / sqrt(t^2 + eps)."""
+        x = torch.tensor([[[TINY, -TINY]]])
+        one = torch.ones_like(x[0, 0])
+        given = {"weight": one - self.declaration.weight_offset, "bias": one - one}
+        try:
+            y = self(NormInputs(NormCase(), x, **{n: given[n] for n in self.affine if self.has(n)}))
+        except (LawBroken, NotApplicable):
+            return DEFAULT_EPS
+        eps = TINY**2 * (1 / float(y[0, 0, 0]) ** 2 - 1) if float(y[0, 0, 0]) else 0.0
+        return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
+
+    # Calls
+
+    def plain(self, x: NormInputs) -> dict[str, Any]:
+        return {
+            "eps": None if self.places["eps"] is None else x.eps,
+            "normalized_shape": (x.x.shape[-1],) if "normalized_shape" in self.places else None,
+        }
+
+    def run(self, x: NormInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        absent: dict[str, Any] = {name: None for name in self.affine if self.places[name] is not None}
+        return super().run(x, {**absent, **tensors})
+
+    def bare(self, x: NormInputs) -> NormInputs:
+        """The same rows with a weight and a bias that change nothing."""
+        one = torch.ones_like(x.x[0, 0])
+        return x.but(
+            weight=None if x.weight is None else one - self.declaration.weight_offset,
+            bias=None if x.bias is None else one - one,
+        )
+
+    # What it should give
+
+    def factor(self, weight: Tensor | None) -> Tensor | None:
+        """What multiplies the normalised row."""
+        return None if weight is None else weight + self.declaration.weight_offset
+
+    def row(self, x: NormInputs, arithmetic: Arithmetic | None = None) -> Row:
+        """The statistics of each row, and how far they may be off."""
+        unit = units(arithmetic or self.arithmetic_for(x.dtype), x.dtype)
+        return Row(x.x.double(), x.eps, unit, centring=self.CENTRING)
+
+    def _affine(self, x: NormInputs) -> Affine:
+        one = torch.ones_like(x.x[0, 0], dtype=torch.float64)
+        weight = None if x.weight is None else self.factor(x.weight.double())
+        return Affine(one if weight is None else weight, one - one if x.bias is None else x.bias.double())
+
+    def bound(self, x: NormInputs) -> Tensor:
+        exact, affine = self.expected(x), self._affine(x)
+        return sum(output_bound(row, affine, exact) for row in self._rows(x)) + torch.zeros(())
+
+    def _rows(self, x: NormInputs) -> list[Row]:
+        """In float64 the oracle is off by as much as what it judges."""
+        own = [self.row(x, named("native"))] if x.dtype == torch.float64 else []
+        return [self.row(x), *own]
+
+    def gradient_bounds(self, x: NormInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        exact, affine = self.exact_gradients(x, cotangent), self._affine(x)
+        each = [row_gradient_bounds(row, affine, cotangent, exact) for row in self._rows(x)]
+        return {name: sum(bounds[name] for bounds in each) + torch.zeros(()) for name in x.tensors}
+
+
+class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
+    """Case, declaration and subject of a norm."""
+
+    inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
+
+    def build(self, case: AnyCase, subject: NormSubject) -> NormInputs:
+        x = tensor_of(case, "x")
+        given = {name: _vector(case, name) for name in subject.affine}
+        return NormInputs(case, x, eps=case.eps, **given)
+
+    def settle(self, case: AnyCase, subject: NormSubject) -> AnyCase:
+        for name in subject.affine:
+            if subject.lacks(name):
+                case = case.but(**{name: "none"})
+            elif getattr(case, name) == "none" and subject.lacks(f"{name}less"):
+                case = case.but(**{name: type(case).__dataclass_fields__[name].default})
+        absent = [name for name in subject.affine if getattr(case, name) == "none"]
+        kept = tuple(pair for pair in case.numbers if pair[0] not in absent)
+        rows = max(1, min(case.rows, MOST_NUMBERS // (case.batch * case.dim)))
+        return case.but(numbers=kept, rows=rows, eps=case.eps if subject.own_eps is None else subject.own_eps)
+
+    def telling(self, case: AnyCase) -> AnyCase:
+        """Half of them with rows by the hundred: there a sum that is carried in 16 bits shows."""
+        return case.but(rows=200, batch=1, dim=min(case.dim, 65)) if case.seed % 2 else case
+
+    def notes(self, subject: NormSubject) -> list[str]:
+        if subject.own_eps is None or subject.declaration.eps is not None:
+            return []
+        return [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+
+
+def _vector(case: NormCase, name: str) -> Tensor | None:
+    """A weight or bias: written out, or of the kind that the case names."""
+    kind = getattr(case, name)
+    if kind == "none":
+        return None
+    if name in dict(case.numbers) or kind not in ("ones", "zeros"):
+        return tensor_of(case, name, "normal")
+    return torch.full((case.dim,), float(kind == "ones"), dtype=getattr(torch, case.dtype))

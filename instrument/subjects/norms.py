@@ -1,0 +1,40 @@
+"""Norms."""
+
+from headcheck.functions.layer_norm import LayerNorm
+from headcheck.subjects import builtin
+
+
+@builtin("reference-layer-norm", "headcheck's own layer norm.")
+def reference_layer_norm() -> LayerNorm:
+    """bfloat16 and float16 are computed in float32 and rounded once."""
+    from headcheck.reference.norms import layer_norm
+
+    return LayerNorm(
+        layer_norm,
+        name="reference-layer-norm",
+        gradients=True,
+        arithmetic="wide",
+        weightless=True,
+        biasless=True,
+    )
+
+
+@builtin("torch-layer-norm", "torch's layer norm.")
+def torch_layer_norm() -> LayerNorm:
+    """In 16 bits its backward on the CPU reads mean and scale rounded, and adds rows up in the input's dtype."""
+    from dataclasses import replace
+
+    import torch
+
+    from headcheck.arithmetic import named
+
+    rounded = replace(named("opwise"), rescale="input")
+    return LayerNorm(
+        torch.nn.functional.layer_norm,
+        name="torch-layer-norm",
+        gradients=True,
+        weightless=True,
+        biasless=True,
+        dtypes=("float32", "float64", "bfloat16", "float16"),
+        arithmetic={"float32": "native", "float64": "native", "bfloat16": rounded, "float16": rounded},
+    )

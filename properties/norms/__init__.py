@@ -1,0 +1,3 @@
+"""Laws that layer norms and RMS norms share; each has an id in both roles."""
+
+NORMS = ("layer_norm",)

@@ -1,0 +1,80 @@
+"""Where eps stands, how large it is, and what it does to rows that are small beside it."""
+
+import torch
+from torch import Tensor
+
+from headcheck.comparison import Comparison, within
+from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.given import at_least
+from headcheck.laws import law
+from headcheck.properties.norms import NORMS
+
+ROOT = "Ba et al. 2016, section 3; Zhang and Sennrich 2019, equation (4); eps as in torch's documentation"
+
+
+def alternating(x: NormInputs, size: float) -> Tensor:
+    """Rows t, -t, t, -t, ...; of an odd row the last entry is 0. The mean is 0 exactly."""
+    row = torch.full_like(x.x, size)
+    row[..., 1::2] = -size
+    if x.x.shape[-1] % 2:
+        row[..., -1] = 0.0
+    return row
+
+
+@law(
+    source=ROOT,
+    formula="x = (t, -t, ...), t^2 = eps/4, eps, 4 eps: y = x / sqrt(mean x^2 + eps)",
+    guards="eps outside the root (TransformerEngine 364, annotated-transformer 119), or another one than was asked for.",
+    given=(at_least(dim=2),),
+    roles=NORMS,
+)
+def eps_stands_inside_the_root(norm: NormSubject, x: NormInputs) -> Comparison:
+    """Of a row whose variance is comparable to eps, the scale is one over the root of their sum."""
+    t = (x.eps * (0.25, 1.0, 4.0)[x.case.seed % 3]) ** 0.5
+    rows = norm.bare(x).but(x=alternating(x, t))
+    exact = rows.x.double() / torch.sqrt(rows.x.double().square().mean(dim=-1, keepdim=True) + x.eps)
+    return within(norm(rows), exact, norm.bound(rows))
+
+
+@law(
+    source=ROOT,
+    formula="mean x^2 << eps: y = (x - mean) / sqrt(eps), without the mean where none is taken out",
+    guards="A division by the deviation alone, or by the deviation plus eps: noise as large as a signal.",
+    given=(at_least(dim=2),),
+    roles=NORMS,
+)
+def far_below_eps_a_row_is_only_divided(norm: NormSubject, x: NormInputs) -> Comparison:
+    """A row whose variance vanishes beside eps is divided by the root of eps and not blown up to variance one."""
+    small = x.x.clamp(-4, 4) * (0.001 * x.eps**0.5)
+    rows = norm.bare(x).but(x=small)
+    row = norm.row(rows)
+    exact = row.centred / x.eps**0.5
+    return within(norm(rows), exact, norm.bound(rows) + exact.abs() * row.variance / (2 * x.eps))
+
+
+@law(
+    source="(2 x)^2 + 4 eps = 4 (x^2 + eps)",
+    formula="f(a x, a^2 eps) = f(x, eps), a a power of two",
+    guards="An eps of its own in place of the one that is given, or one that is added in another unit.",
+    needs=("eps",),
+    given=(at_least(dim=2),),
+    roles=NORMS,
+)
+def eps_scales_with_the_square_of_the_row(norm: NormSubject, x: NormInputs) -> Comparison:
+    """Rows of another unit, with eps in the square of that unit, give the same output."""
+    a = (2.0, 4.0, 8.0, 16.0)[x.case.seed % 4]
+    rows = x.but(x=x.x.clamp(-100, 100))
+    return norm.agree(rows.but(x=a * rows.x, eps=a * a * rows.eps), rows)
+
+
+@law(
+    source=ROOT,
+    formula="x = 0: y = bias, or 0",
+    guards="0 / 0 where eps is left out or rounded away.",
+    roles=NORMS,
+)
+def a_row_of_zeros_gives_the_bias(norm: NormSubject, x: NormInputs) -> Comparison:
+    """Rows of zeros give the bias, or zeros where there is none."""
+    zeros = x.but(x=torch.zeros_like(x.x))
+    exact = torch.zeros_like(x.x) if x.bias is None else x.bias.expand(x.x.shape)
+    return within(norm(zeros), exact, norm.bound(zeros))

@@ -1,0 +1,76 @@
+"""What a norm's own form says of its gradients."""
+
+import torch
+
+from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.functions.rounding import scaled
+from headcheck.functions.subject import Gradients
+from headcheck.given import at_least, having, one_of
+from headcheck.laws import law
+from headcheck.properties.norms import NORMS
+
+JACOBIAN = "dx = r (h - mean h - n mean(h n)), h = g w, without mean h where no mean is taken out"
+ROWS = one_of("rows", 1, 2, 17, 65, 129, 257)
+
+
+def gradient_of(found: Gradients, name: str) -> torch.Tensor:
+    """The gradient in float64. NotApplicable: the output carries none for this tensor."""
+    gradient = found[name]
+    if gradient is None:
+        raise NotApplicable(f"the output carries no gradient for {name}")
+    return gradient.double().cpu()
+
+
+@law(
+    source=JACOBIAN,
+    formula="sum_i dx_i x_i = r sum_i h_i c_i eps / (v + eps), c the row, its mean taken out where one is",
+    guards="The term n mean(h n) missing from the backward: a gradient along the row, which only rescales it.",
+    given=(at_least(dim=2),),
+    roles=NORMS,
+)
+def along_the_row_the_gradient_is_what_eps_leaves(norm: NormSubject, x: NormInputs) -> Comparison:
+    """The gradient of a row is orthogonal to the row, but for the share of eps."""
+    g, row = x.cotangent, norm.row(x)
+    dx = gradient_of(norm.gradients(x, g, wanted=("x",)), "x")
+    weight = norm.factor(None if x.weight is None else x.weight.double())
+    h = g.double() if weight is None else g.double() * weight
+    h = h - h.mean(dim=-1, keepdim=True) if norm.CENTRING else h
+    exact = (h * row.centred).sum(dim=-1) * (row.scale * x.eps / (row.variance + x.eps))[..., 0]
+    limit = scaled(norm.gradient_bounds(x, g.double())["x"], row.x).sum(dim=-1)
+    return within((dx * row.x).sum(dim=-1), exact, limit, "product of gradient and row")
+
+
+@law(
+    source=JACOBIAN,
+    formula="g^T J h = h^T J g, where the weight is one",
+    guards="A backward that reads the normalised row of another one, or in another order.",
+    roles=NORMS,
+)
+def the_jacobian_is_symmetric(norm: NormSubject, x: NormInputs) -> Comparison:
+    """Two cotangents give each other's product with the gradient."""
+    plain, g, h = norm.bare(x), x.cotangent, x.normal(x.output_shape, "another cotangent")
+    there = gradient_of(norm.gradients(plain, g, wanted=("x",)), "x")
+    back = gradient_of(norm.gradients(plain, h, wanted=("x",)), "x")
+    limit = scaled(norm.gradient_bounds(plain, g.double())["x"], h.double())
+    limit = limit + scaled(norm.gradient_bounds(plain, h.double())["x"], g.double())
+    products = (there * h.double()).sum(dim=-1), (back * g.double()).sum(dim=-1)
+    return within(*products, limit.sum(dim=-1), "product with another cotangent")
+
+
+@law(
+    source="y = n x weight + bias: dweight = sum over all rows of g n",
+    formula="dweight = sum over rows of g f(x, 1, 0)",
+    guards="Partial sums left unwritten or out, with few rows or with many (flash-attention bdcae547).",
+    needs=("weight",),
+    given=(having(weight="normal"), ROWS),
+    roles=NORMS,
+)
+def the_gradient_of_the_weight_is_summed_over_all_rows(norm: NormSubject, x: NormInputs) -> Comparison:
+    """The gradient of the weight is the sum, over every row of every sequence, of cotangent times normalised row."""
+    g, plain = x.cotangent, norm.bare(x)
+    found = gradient_of(norm.gradients(x, g), "weight")
+    exact = (g.double() * norm(plain).double().cpu()).sum(dim=(0, 1))
+    limit = norm.gradient_bounds(x, g.double())["weight"]
+    limit = limit + scaled(norm.bound(plain), g.double()).sum(dim=(0, 1))
+    return within(found, exact, limit, "gradient of weight")
