@@ -41,6 +41,12 @@ def _step_length(position: int) -> mpmath.mpf:
     return mpmath.sqrt(mpmath.fsum(each**2 for each in _step_again(position)))
 
 
+def _steps_of_the_reference() -> tuple[float, float]:
+    """The lengths of the steps to positions 50 and 30."""
+    lengths = sinusoidal(51, WIDTH).diff(dim=0).norm(dim=-1)
+    return float(lengths[49]), float(lengths[29])
+
+
 def _squared(row: list[Any]) -> Any:
     """The square of a length."""
     return sum(each**2 for each in row)
@@ -289,9 +295,19 @@ WAVES.confirmed(
     holds(
         widely(lambda: all_near(_squared(_step(50)), _squared(_step(30)))),
         widely(lambda: all_near(_step_length(50), _step_length(30))),
-        lambda: torch.allclose(*sinusoidal(51, WIDTH).diff(dim=0).norm(dim=-1)[[49, 29]], rtol=64 * 2**-53),
+        lambda: all_near(*_steps_of_the_reference(), 64 * EPSILON),
     ),
     formula=r"|PE(p + 1) - PE(p)|^2 = \sum_i 4 \sin^2 \frac{\omega_i}{2}",
+)
+WAVES.behaviour(
+    "code-is-the-formula",
+    137,
+    "The code's table holds the sines and cosines of lines 128 and 129, to five decimals.",
+    blocks=("function",),
+    probe="print(all(abs(pe[p, 2 * i] - math.sin(p / 10000 ** (i / 8))) < 5e-6\n"
+    "          and abs(pe[p, 2 * i + 1] - math.cos(p / 10000 ** (i / 8))) < 5e-6\n"
+    "          for p in range(100) for i in range(8)))",
+    prints="True",
 )
 WAVES.behaviour(
     "steps-at-run-time",
