@@ -156,7 +156,7 @@ CODE.erratum(
         lambda: _deviations()[0] < _deviations()[1] / 2,
     ),
     slip="Both tables start with deviation 1: without the factor they are equally large, and with it the tokens are 22.6 "
-    "times as large as the positions. It is so in the paper, whose tokens start with variance 1 / d_model.",
+    "times as large as the positions. It holds of a table of tokens that starts with variance 1 / d_model.",
     formula=r"\sqrt{512} = 22.6",
 )
 CODE.not_checkable(

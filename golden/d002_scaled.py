@@ -109,8 +109,8 @@ HAND.block(
 )
 UNTOLD = (
     "The slip cannot be told: 403.43 and 54.60, e^6 and e^4, of e + e^6 + e^4 = 460.74 are 0.876 and 0.118.",
-    f"The scores are wrong ({LOST}), and even of the printed 2, 4, 4 the weights would be 0.063, 0.468, 0.468.",
-    "It is what division by sqrt(2) instead of sqrt(4) gives; the other rows are not explained by that.",
+    f"{LOST} Even of the printed 2, 4, 4 the weights would be 0.063, 0.468, 0.468.",
+    "The slip cannot be told: division by sqrt(2) instead of sqrt(4) would give it, but not the other rows.",
 )
 RIGHT_WEIGHTS = {(0, 0)}
 
@@ -205,7 +205,7 @@ for number, printed in enumerate(("0.00005", "0.982", "0.018")):
             what,
             rounded(printed),
             derived,
-            slip="It is the ratio to the largest weight, e^(2 - 12), not the share of all three.",
+            slip="The ratio to the largest weight, e^(2 - 12) = 0.0000454, rounds to it; the share of three does not.",
             gives=lambda: sympy.exp(2 - 12),
         )
 HAND.confirmed(
