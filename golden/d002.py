@@ -282,10 +282,12 @@ HAND.behaviour(
     61,
     "The code gives the matrices that are printed.",
     blocks=("projections",),
-    probe="print(Q.tolist() == [[2, 0, 1, 1], [0, 4, 2, 2], [2, 2, 2, 2]],\n"
-    "      K.tolist() == [[0, 2, 1, 1], [4, 0, 2, 2], [2, 2, 2, 2]],\n"
-    "      V.tolist() == [[2, 1, 0, 1], [0, 2, 4, 2], [2, 2, 2, 2]])",
-    prints="True True True",
+    probe="""
+print(Q.tolist() == [[2, 0, 1, 1], [0, 4, 2, 2], [2, 2, 2, 2]])
+print(K.tolist() == [[0, 2, 1, 1], [4, 0, 2, 2], [2, 2, 2, 2]])
+print(V.tolist() == [[2, 1, 0, 1], [0, 2, 4, 2], [2, 2, 2, 2]])
+""",
+    prints="True\nTrue\nTrue",
 )
 
 # Lines 71 to 76: scores

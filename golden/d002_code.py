@@ -69,7 +69,7 @@ CODE.behaviour(
     255,
     "A d_model that the heads do not divide is refused.",
     blocks=("encoder",),
-    probe="try:\n    MultiHeadSelfAttention(4, 3)\nexcept AssertionError:\n    print('AssertionError')",
+    probe='try:\n    MultiHeadSelfAttention(4, 3)\nexcept AssertionError:\n    print("AssertionError")',
     prints="AssertionError",
 )
 CODE.behaviour(

@@ -304,19 +304,21 @@ WAVES.behaviour(
     137,
     "The code's table holds the sines and cosines of lines 128 and 129, to five decimals.",
     blocks=("function",),
-    probe="print(all(abs(pe[p, 2 * i] - math.sin(p / 10000 ** (i / 8))) < 5e-6\n"
-    "          and abs(pe[p, 2 * i + 1] - math.cos(p / 10000 ** (i / 8))) < 5e-6\n"
-    "          for p in range(100) for i in range(8)))",
-    prints="True",
+    probe="""
+angles = torch.arange(100.0).double()[:, None] / 10000 ** (torch.arange(8) / 8)
+print(torch.allclose(pe[:, 0::2], angles.sin().float(), rtol=0, atol=5e-6))
+print(torch.allclose(pe[:, 1::2], angles.cos().float(), rtol=0, atol=5e-6))
+""",
+    prints="True\nTrue",
 )
 WAVES.behaviour(
     "steps-at-run-time",
     143,
     "The first two dims of both steps in the code's own table.",
     blocks=("function",),
-    probe="print([round(each, 2) for each in (pe[50] - pe[49])[:2].tolist()],\n"
-    "      [round(each, 2) for each in (pe[30] - pe[29])[:2].tolist()])",
-    prints="[0.69, 0.66] [-0.32, 0.9]",
+    probe="for step in (pe[50] - pe[49], pe[30] - pe[29]):\n"
+    "    print([round(each, 2) for each in step[:2].tolist()])",
+    prints="[0.69, 0.66]\n[-0.32, 0.9]",
 )
 WAVES.latent_fault(
     "table-ends",
@@ -332,7 +334,7 @@ WAVES.latent_fault(
     139,
     "An odd d_model fails: there is one cosine more than there are odd dims.",
     blocks=("function",),
-    probe="try:\n    sinusoidal_pe(1, 3)\nexcept RuntimeError:\n    print('RuntimeError')",
+    probe='try:\n    sinusoidal_pe(1, 3)\nexcept RuntimeError:\n    print("RuntimeError")',
     prints="RuntimeError",
     why_no_fault="It is refused with an error, and no law of attention sees it.",
 )
