@@ -79,7 +79,8 @@ def _merged() -> Derived:
     )
 
 
-def _weights(batch: int, heads: int, length: int, d_k: int) -> Derived:
+def weights_of(batch: int, heads: int, length: int, d_k: int) -> Derived:
+    """The shape of the weights, by the labels of the axes, at run time, and of the reference."""
     query = (batch, heads, length, d_k)
     return counted(
         lambda: contracted("bhqd,bhkd->bhqk", query, query),
@@ -255,7 +256,7 @@ for name, line, place, axes, derived in (
     ),
     ("merged", 353, "(batch, seq_len, d_model)", (2, 3, 4), _merged()),
     ("output", 370, "Same as input", PRINTED, _output(*PRINTED, 8)),
-    ("weights", 371, "(batch, heads, seq_len, seq_len)", (4, 8, 20, 20), _weights(4, 8, 20, 64)),
+    ("weights", 371, "(batch, heads, seq_len, seq_len)", (4, 8, 20, 20), weights_of(4, 8, 20, 64)),
 ):
     HEADS.confirmed(
         f"shape-{name}",

@@ -33,7 +33,8 @@ def _weights_of(q_len: int, kv_len: int) -> Derived:
 
     def reference() -> tuple[int, ...]:
         query, key = torch.zeros(1, q_len, 4), torch.zeros(1, kv_len, 4)
-        return SingleHeadAttention(4, 2, 2)(query, None if q_len == kv_len else key).weights.shape
+        attended = SingleHeadAttention(4, 2, 2)(query, None if q_len == kv_len else key)
+        return tuple(attended.weights.shape)
 
     return counted(
         lambda: contracted("bhqd,bhkd->bhqk", (1, 1, q_len, 2), (1, 1, kv_len, 2)),

@@ -143,7 +143,7 @@ SELF.confirmed(
     count(6),
     Derived(lambda: len(["The", "cat", "sat", "on", "the", "mat"])),
 )
-for name, line, place, what, axes, given in (
+for name, line, place, what, sizes, given in (
     ("query", 190, "(batch, seq_len, d_k)", "output", (2, 3, 5), (2, 3, 4, 5)),
     ("key", 191, "(batch, seq_len, d_k)", "output", (2, 3, 5), (2, 3, 4, 5)),
     ("value", 192, "(batch, seq_len, d_v)", "output", (2, 3, 5), (2, 3, 4, 5)),
@@ -155,7 +155,7 @@ for name, line, place, what, axes, given in (
         line,
         place,
         f"The shape of the {name}, here of (batch, seq_len, d_model, {'d_k' if line < 192 else 'd_v'}) = {given}.",
-        shape(*axes),
+        shape(*sizes),
         _layer(what, *given),
     )
 SELF.confirmed(
