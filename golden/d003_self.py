@@ -168,14 +168,13 @@ SELF.confirmed(
         lambda row: sympy.simplify(sum(row)) if isinstance(row[0], sympy.Basic) else sum(row)
     ),
 )
-SELF.erratum(
-    "same-as-input-in-general",
+SELF.behaviour(
+    "not-the-input-shape-in-general",
     215,
-    "Same as input",
-    "The output has the shape of the input, whatever d_v: here d_model = 4 and d_v = 2.",
-    shape(1, 3, 4),
-    _layer("output", 1, 3, 4, 2),
-    slip="It holds of the printed sizes, where d_v is d_model. The layer has no projection back to d_model.",
+    "The output has the shape of the input because d_v is d_model there: with another d_v it has not.",
+    blocks=("module",),
+    probe="print(tuple(SelfAttention(4, 2, 2)(torch.zeros(1, 3, 4))[0].shape))",
+    prints="(1, 3, 2)",
 )
 SELF.latent_fault(
     "zero-means-d-model",
