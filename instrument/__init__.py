@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
-    from headcheck.functions.rotary import Rotary
+    from headcheck.functions.rotary_inputs import Rotary
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
@@ -22,7 +22,7 @@ __all__ = ["Arithmetic", "Attention", "Rotary", "Softmax", "Verdict", "law", "pr
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
-    "Rotary": "headcheck.functions.rotary",
+    "Rotary": "headcheck.functions.rotary_inputs",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -6,7 +6,8 @@ import torch
 
 from headcheck.comparison import Comparison, NotApplicable, holds, within
 from headcheck.functions.planes import Pairs
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
 
