@@ -11,18 +11,31 @@ if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
     from headcheck.functions.rotary_inputs import Rotary
+    from headcheck.functions.sinusoidal_inputs import Sinusoidal
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Arithmetic", "Attention", "Rotary", "Softmax", "Verdict", "law", "probe", "replay", "verify"]
+__all__ = [
+    "Arithmetic",
+    "Attention",
+    "Rotary",
+    "Sinusoidal",
+    "Softmax",
+    "Verdict",
+    "law",
+    "probe",
+    "replay",
+    "verify",
+]
 
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "Rotary": "headcheck.functions.rotary_inputs",
+    "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

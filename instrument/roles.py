@@ -12,11 +12,14 @@ from headcheck.errors import HeadcheckError
 HOMES = {
     "attention": "headcheck.attention.role",
     "rotary": "headcheck.functions.rotary",
+    "sinusoidal": "headcheck.functions.sinusoidal",
     "softmax": "headcheck.functions.softmax",
 }
 """Role -> the module whose `role` it is."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
-"""The roles whose subject is a function of a few tensors: they share the laws of properties/functions."""
+"""The roles whose subject is a function of a few arguments: they share laws, in properties/functions."""
+OF_TENSORS = tuple(name for name in FUNCTIONS if name != "sinusoidal")
+"""Those that are given a tensor; a table of positions is made from two sizes."""
 
 
 class PreparedSubject(Protocol):
