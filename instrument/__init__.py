@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headcheck.declarations import Attention
     from headcheck.functions.layer_norm import LayerNorm
     from headcheck.functions.rotary import Rotary
+    from headcheck.functions.rotary_inputs import Rotary
+    from headcheck.functions.sinusoidal_inputs import Sinusoidal
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
@@ -31,6 +33,7 @@ __all__ = [
     "LayerNorm",
     "MultiHeadAttention",
     "Rotary",
+    "Sinusoidal",
     "Softmax",
     "Verdict",
     "law",
@@ -48,6 +51,8 @@ _HOMES = {
     "LayerNorm": "headcheck.functions.layer_norm",
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
     "Rotary": "headcheck.functions.rotary",
+    "Rotary": "headcheck.functions.rotary_inputs",
+    "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -13,6 +13,7 @@ HOMES = {
     "attention": "headcheck.attention.role",
     "softmax": "headcheck.functions.softmax",
     "rotary": "headcheck.functions.rotary",
+    "sinusoidal": "headcheck.functions.sinusoidal",
     "layer_norm": "headcheck.functions.layer_norm",
     "multi_head_attention": "headcheck.modules.multi_head.role",
     "encoder": "headcheck.modules.encoder",
@@ -23,7 +24,9 @@ HOMES = {
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
 """The roles whose subject is a module: they share the laws of properties/modules."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
-"""The roles whose subject is a function of a few tensors: they share the laws of properties/functions."""
+"""The roles whose subject is a function of a few arguments: they share laws, in properties/functions."""
+OF_TENSORS = tuple(name for name in FUNCTIONS if name != "sinusoidal")
+"""Those that are given a tensor; a table of positions is made from two sizes."""
 
 
 class PreparedSubject(Protocol):

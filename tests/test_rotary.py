@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 import headcheck
 from headcheck.errors import SubjectError
-from headcheck.functions.rotary import Rotary, RotaryCase, RotarySubject, role
+from headcheck.functions.rotary import RotarySubject, role
+from headcheck.functions.rotary_inputs import Rotary, RotaryCase
 from headcheck.reference.positions import rotary, rotary_angles
 from tests.roles import RIGHT, WRONG
 

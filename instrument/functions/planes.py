@@ -1,5 +1,6 @@
 """Rotary positions turn dims in pairs: which dims make a pair, and what rounding does to one that is turned."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -42,6 +43,21 @@ def angle_error(angles: Tensor, frequencies: Tensor, unit: float) -> Tensor:
     return angles.abs() * (1 + of_frequency) * unit
 
 
+def measured_angles(
+    cos: Tensor, sin: Tensor, cos_off: Tensor, sin_off: Tensor, angles: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where the vectors (cos, sin) point, next to `angles` by whole turns, and how far off that may be.
+
+    A vector of length 1 that is off by t across and r along its direction is off by at most atan(t / (1 - r)).
+    """
+    away = torch.remainder(torch.atan2(sin, cos) - angles + math.pi, 2 * math.pi) - math.pi
+    along_cos, along_sin = angles.cos().abs(), angles.sin().abs()
+    across = cos_off * along_sin + sin_off * along_cos
+    along = cos_off * along_cos + sin_off * along_sin
+    limit = torch.where(along < 1, torch.atan(across / (1 - along)), torch.inf)
+    return angles + away, limit + 4 * torch.finfo(torch.float64).eps * (angles.abs() + math.pi)
+
+
 def turning_error(size: Pairs, angles: Tensor, error: Tensor, angle_unit: float, unit: Units) -> Pairs:
     """How far each number of a turned pair may be off before it is stored.
 
@@ -50,7 +66,7 @@ def turning_error(size: Pairs, angles: Tensor, error: Tensor, angle_unit: float,
     """
     cos, sin = angles.cos().abs(), angles.sin().abs()
     cos_off, sin_off = (
-        _stored_factor(value, slope, error, 4 * angle_unit, unit) for value, slope in ((cos, sin), (sin, cos))
+        factor_error(value, slope, error, 4 * angle_unit, unit) for value, slope in ((cos, sin), (sin, cos))
     )
 
     def one(by_cos: Tensor, by_sin: Tensor) -> Tensor:
@@ -60,7 +76,7 @@ def turning_error(size: Pairs, angles: Tensor, error: Tensor, angle_unit: float,
     return Pairs(one(size.first, size.second), one(size.second, size.first), torch.zeros_like(size.rest))
 
 
-def _stored_factor(value: Tensor, slope: Tensor, error: Tensor, own: float, unit: Units) -> Tensor:
+def factor_error(value: Tensor, slope: Tensor, error: Tensor, own: float, unit: Units) -> Tensor:
     """The error of a cosine or sine: its angle's, by Taylor and at most 2; its own, relative; its storing's."""
     moved = (slope * error + error**2 / 2).clamp(max=2.0)
     return moved + (own + unit.step) * (value + moved) + unit.step_underflow

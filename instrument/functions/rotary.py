@@ -1,144 +1,23 @@
 """The role `rotary`: f(x, positions), each pair of dims turned by position x frequency."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
 from headcheck.calling import parameters_of
-from headcheck.declarations import Declaration
-from headcheck.errors import SubjectError
-from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
+from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
+from headcheck.functions.rotary_inputs import Rotary, RotaryCase, RotaryInputs
 from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.numbers import below
-from headcheck.recipes import option
 from headcheck.reference.positions import Pairing, rotary, rotary_angles
-
-BETWEEN_SEQUENCES = 7
-"""Where each sequence has positions of its own, they start so far apart."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rotary(Declaration):
-    """Rotary positions with their conventions. A field left at None is found out, and reported as a note.
-
-    function: f(x, positions) -> a tensor like x; x (batch, heads, length, dim), positions (length,) or
-    (batch, length). Each pair (a, b) turns from a to b: a' = a cos - b sin, b' = a sin + b cos.
-    """
-
-    role = "rotary"
-    ARGUMENTS: ClassVar = {
-        "positions": ("positions", "position_ids", "input_pos", "pos", "position"),
-        "base": ("base", "theta", "rope_theta", "rope_base"),
-        "interleaved": ("interleaved", "interleave", "is_interleaved"),
-    }
-    ALLOWED: ClassVar = {
-        "pairing": ("interleaved", "half", None),
-        "angles": ("float32", "float64", None),
-        "layout": ("bhsd", "bshd"),
-    }
-
-    base: float | None = None
-    """The angle of pair i is position x base^(-2i / rotary_dim); None: as the signature says, or 10000."""
-    pairing: Pairing | None = None
-    """Which dims turn together: neighbours (0, 1), (2, 3), ..., or those half of rotary_dim apart."""
-    rotary_dim: int | float | None = None
-    """So many dims are turned, the first ones, or this share of them (below 1); None: all, or found out."""
-    frequencies: tuple[float, ...] | None = None
-    """The angle of each pair at position 1, in place of the powers of the base; for a subject of one dim."""
-    angles: Literal["float32", "float64"] | None = None
-    """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
-    layout: str = "bhsd"
-    """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd."""
-    dims: tuple[int, ...] | None = None
-    """The dims that it takes."""
-    max_position: int | None = None
-    """The largest position that it takes."""
-    shared_positions: bool | None = None
-    """Whether it takes positions (length,) for all sequences."""
-    batched_positions: bool | None = None
-    """Whether it takes positions (batch, length)."""
-    fractional: bool | None = None
-    """Whether it takes positions in float32."""
-    negative: bool | None = None
-    """Whether it takes positions below zero."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.frequencies is not None and (not self.dims or len(self.dims) != 1):
-            raise SubjectError("frequencies=(...) needs the one dim that they are for: dims=(64,)")
-
-
-@dataclass(frozen=True)
-class RotaryCase(FunctionCase):
-    """Tokens and where they stand."""
-
-    AXES: ClassVar = {
-        "x": ("batch", "heads", "length", "dim"),
-        "cotangent": ("batch", "heads", "length", "dim"),
-    }
-
-    batch: int = option(1, 1, 2, 3)
-    heads: int = option(1, 1, 2, 3, 5)
-    length: int = option(1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
-    dim: int = option(2, 4, 6, 8, 8, 16, 16, 32, 64, 128)
-    start: int = option(0, 0, 0, 1, 7, 100, 255, 300, 1000, 2047, 4093, 32_769, 65_537, 100_003)
-    """The first position."""
-    spacing: float = option(1.0, 1.0, 1.0, 2.0, 13.0, 1000.0, 0.5, 0.25, 0.3)
-    """From one position to the next; where it is no whole number, positions are float32."""
-    order: str = option("rising", "rising", "falling", "shuffled", "repeated")
-    """How the positions follow each other; repeated: each twice."""
-    per_sequence: bool = option(False, False, True)
-    """Whether each sequence has positions of its own."""
-    base: float = option(0.0, 0.0, 0.0, 100.0, 500_000.0)
-    """Asked for in the call; 0: not asked for."""
-    pairing: str = option("declared", "declared", "interleaved", "half")
-    """Asked for in the call, or not."""
-
-    @property
-    def span(self) -> float:
-        """How far the last position lies behind the first."""
-        apart = BETWEEN_SEQUENCES * (self.batch - 1) if self.per_sequence else 0
-        return apart + self.spacing * (self.length - 1)
-
-    def positions(self) -> Tensor:
-        """(length,) or (batch, length), int64 or float32."""
-        steps = torch.arange(self.length, dtype=torch.float64)
-        if self.order == "shuffled":
-            steps = steps[torch.randperm(self.length, generator=torch.Generator().manual_seed(self.seed))]
-        steps = {"falling": steps.flip(0), "repeated": steps // 2}.get(self.order, steps)
-        if self.per_sequence:
-            rows = [steps.roll(row) * self.spacing + BETWEEN_SEQUENCES * row for row in range(self.batch)]
-            steps = torch.stack(rows)
-        else:
-            steps = steps * self.spacing
-        return (self.start + steps).to(torch.int64 if self.spacing.is_integer() else torch.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class RotaryInputs(Inputs):
-    """x (batch, heads, length, dim) and its positions, whatever the layout of the subject."""
-
-    positions: Tensor
-    base: float
-    pairing: Pairing
-
-    def at(self, positions: Tensor) -> "RotaryInputs":
-        """The same tokens elsewhere."""
-        return self.but(positions=positions)
-
-    @property
-    def furthest(self) -> float:
-        """The largest position."""
-        return float(self.positions.max())
 
 
 class RotarySubject(FunctionSubject[RotaryInputs]):

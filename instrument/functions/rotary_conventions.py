@@ -11,11 +11,12 @@ from torch import Tensor
 from headcheck.calling import parameters_of
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.functions.planes import Pairs
+from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
 from headcheck.layouts import LAYOUTS
 from headcheck.reference.positions import Pairing
 
 if TYPE_CHECKING:
-    from headcheck.functions.rotary import RotaryInputs, RotaryRole, RotarySubject
+    from headcheck.functions.rotary import RotaryRole, RotarySubject
 
 DIMS = (2, 4, 6, 8, 16, 32, 64, 80, 96, 128)
 FURTHEST = 250_000
@@ -202,8 +203,6 @@ def _fits(subject: RotarySubject, role: RotaryRole, dtype: str, number: int) -> 
 
 
 def _inputs(subject: RotarySubject, x: Tensor, positions: Tensor) -> RotaryInputs:
-    from headcheck.functions.rotary import RotaryCase, RotaryInputs
-
     return RotaryInputs(RotaryCase(), x, positions, subject.base, subject.pairing)
 
 

@@ -110,7 +110,15 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         return {name: lay_out(each).to(self.device) for name, each in x.tensors.items()}
 
     def run(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        """One call. NotApplicable: it refuses, with NotImplementedError, what it never promised."""
+        """One call. LawBroken: what comes back is no tensor of the right shape and dtype."""
+        return self.received(x, self.called(x, tensors))
+
+    def received(self, x: AnyInputs, returned: Any) -> Tensor:
+        """The output as laws see it."""
+        return plain_tensor(returned, x.output_shape, x.dtype, self.device)
+
+    def called(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Any:
+        """Whatever comes back. NotApplicable: it refuses, with NotImplementedError, what it never promised."""
         given = dict(tensors)
         positional: list[Any] = [given.pop("x")] if "x" in given else []
         plain = {name: value for name, value in self.plain(x).items() if value is not None}
@@ -129,13 +137,12 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             else:
                 raise LawBroken(f"takes {name} only after what it is not given here")
         try:
-            returned = self.clock.call(self.declaration.function, *positional, **keywords)
+            return self.clock.call(self.declaration.function, *positional, **keywords)
         except SubjectRaised as raised:
             undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem
             raise
-        return plain_tensor(returned, x.output_shape, x.dtype, self.device)
 
     def gradients(self, x: AnyInputs, cotangent: Tensor, wanted: Collection[str] | None = None) -> Gradients:
         """The gradient of sum(output x cotangent) for every tensor, or for those wanted, the others frozen."""

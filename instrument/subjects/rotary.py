@@ -1,6 +1,6 @@
 """Rotary positions."""
 
-from headcheck.functions.rotary import Rotary
+from headcheck.functions.rotary_inputs import Rotary
 from headcheck.subjects import builtin
 
 

@@ -8,7 +8,7 @@ from headcheck.comparison import Comparison, LawBroken, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
-from headcheck.roles import FUNCTIONS
+from headcheck.roles import OF_TENSORS
 
 CHAIN = "the chain rule: dx = J^T dy"
 
@@ -27,7 +27,7 @@ def _found(observed: torch.Tensor | None, exact: torch.Tensor, name: str) -> tor
     formula="|dx - J^T dy| <= bound, for a random dy and each tensor x",
     guards="A backward that lacks a term which sum() cancels (flash-attention bdcae547), or detaches one input.",
     share=1.5,
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def gradients_are_within_the_bound(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
     """The gradient of every tensor is the reference's, within the rounding of the declared arithmetic."""
@@ -42,7 +42,7 @@ def gradients_are_within_the_bound(function: FunctionSubject[Inputs], x: Inputs)
     formula="the gradient of one tensor is the same whether or not the others want one",
     guards="A backward that is skipped, or returns zeros, for the one input that it was not asked for.",
     share=0.5,
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def each_gradient_can_be_asked_for_alone(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """With the other tensors frozen, the gradient of one is what it is with all of them."""
@@ -58,7 +58,7 @@ def each_gradient_can_be_asked_for_alone(function: FunctionSubject[Inputs], x: I
     formula="the same cotangent, expanded from one row, gives the same gradients",
     guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671).",
     share=0.5,
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def an_expanded_cotangent_changes_nothing(
     function: FunctionSubject[Inputs], x: Inputs

@@ -10,7 +10,7 @@ from headcheck.functions.subject import FunctionSubject
 from headcheck.given import one_of
 from headcheck.laws import law
 from headcheck.layouts import LAYOUTS
-from headcheck.roles import FUNCTIONS
+from headcheck.roles import FUNCTIONS, OF_TENSORS
 
 STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
 
@@ -20,7 +20,7 @@ STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
     formula="f(strided views) = f(contiguous copies)",
     guards="A kernel that assumes contiguous rows, or reads them with a stride of 1.",
     given=(one_of("layout", *STRIDED),),
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """Transposed, sliced, packed and offset tensors give what their contiguous copies give."""
@@ -34,7 +34,7 @@ def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> C
     source="a call changes nothing that it is given",
     formula="each tensor after the call = before",
     guards="A subtraction, a scaling or a rotation in place that the caller finds in his own tensor.",
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def inputs_are_not_changed(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
     """Every tensor holds after the call what it held before, and so does the memory around it."""
@@ -60,7 +60,7 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     formula="f(x) shares no memory with x",
     guards="The input given back where nothing is to be done; a change of the result that changes the input.",
     share=0.5,
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def output_does_not_alias_an_input(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """Writing into the output leaves the inputs as they were."""

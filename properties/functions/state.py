@@ -9,7 +9,7 @@ from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
 from headcheck.library import functions_replaced, settings_watched
-from headcheck.roles import FUNCTIONS
+from headcheck.roles import FUNCTIONS, OF_TENSORS
 
 PURE = "a call is a function of its arguments"
 
@@ -29,7 +29,7 @@ def same_call_same_answer(function: FunctionSubject[Inputs], x: Inputs) -> Compa
     source=PURE,
     formula="f(x), f(x'), f(x) again: each as if it were alone",
     guards="A memo whose key lacks the numbers, the dtype or one of the arguments.",
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def one_call_does_not_answer_for_another(
     function: FunctionSubject[Inputs], x: Inputs
@@ -46,7 +46,7 @@ def one_call_does_not_answer_for_another(
     formula="x changed in place between two calls: the second answers for what it is given",
     guards="Answers cached by address or by shape.",
     share=0.5,
-    roles=FUNCTIONS,
+    roles=OF_TENSORS,
 )
 def inputs_changed_in_place_are_read_again(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """Numbers changed in place, in the same tensors, give the answer for the new numbers."""

@@ -7,7 +7,8 @@ import torch
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
 from headcheck.functions.planes import Pairs
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
 

@@ -1,12 +1,11 @@
 """The angle of each pair, measured: unit vectors are turned, and where they point is read off."""
 
-import math
-
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable, holds, within
-from headcheck.functions.planes import Pairs
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.planes import Pairs, measured_angles
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
 
@@ -25,12 +24,8 @@ def _measured(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     x = _unit_vectors(rotary, x)
     turned, off = rotary.pairs(x, rotary(x)), rotary.pairs(x, rotary.bound(x))
     angles = rotary.angles(x).expand(turned.first.shape)
-    away = torch.remainder(torch.atan2(turned.second, turned.first) - angles + math.pi, 2 * math.pi) - math.pi
-    cos, sin = angles.cos().abs(), angles.sin().abs()
-    across, along = off.first * sin + off.second * cos, off.first * cos + off.second * sin
-    limit = torch.where(along < 1, torch.atan(across / (1 - along)), torch.inf)
-    own = 4 * torch.finfo(torch.float64).eps * (angles.abs() + math.pi)
-    return within(angles + away, angles, limit + own, "angle")
+    measured, limit = measured_angles(turned.first, turned.second, off.first, off.second, angles)
+    return within(measured, angles, limit, "angle")
 
 
 @law(

@@ -3,7 +3,8 @@
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable, within
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.laws import law
 
 TRANSPOSE = "the inverse of a rotation is its transpose: dx = R(p)^T dy"

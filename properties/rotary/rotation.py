@@ -6,7 +6,8 @@ import torch
 
 from headcheck.comparison import Comparison, same, within
 from headcheck.functions.planes import Pairs
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, one_of
 from headcheck.laws import law
 

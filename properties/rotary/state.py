@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.comparison import Comparison, same, within
-from headcheck.functions.rotary import RotaryInputs, RotarySubject
+from headcheck.functions.rotary import RotarySubject
+from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, at_most
 from headcheck.laws import law
 

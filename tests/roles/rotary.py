@@ -605,7 +605,7 @@ def detached(x: Tensor, positions: Tensor) -> Tensor:
 # Wrong in memory, or remembering
 
 
-@wrong("Turned in place.", breaks="memory/inputs-are-not-changed", real="unslothai's in-place kernels")
+@wrong("Turned in place.", breaks="memory/inputs-are-not-changed")
 def in_place(x: Tensor, positions: Tensor) -> Tensor:
     with torch.no_grad():
         turned = half(x, positions)

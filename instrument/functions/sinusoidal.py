@@ -1,0 +1,243 @@
+"""The role `sinusoidal`: f(length, d_model), a table with a row of sines and cosines for each position."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import FORMATS, named
+from headcheck.calling import keyword_for, parameters_of, plain_tensor
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.declarations import DTYPES, Declaration
+from headcheck.functions.planes import angle_error, factor_error
+from headcheck.functions.role import FunctionRole
+from headcheck.functions.rounding import Units, stored, units
+from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase, SinusoidalInputs
+from headcheck.functions.subject import FunctionSubject
+from headcheck.reference.positions import Layout, rotary_angles, sinusoidal_at
+
+LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)
+"""The longest table that laws ask for is the first of these that the subject makes."""
+
+
+class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
+    """Laws see (length, d_model), and the waves of it in whatever layout."""
+
+    FEATURES: ClassVar = {"odd": "makes no table of odd width"}
+
+    def __init__(self, declaration: Sinusoidal, **prepared: Any) -> None:
+        super().__init__(declaration, **prepared)
+        self.places = {
+            argument: declaration.arguments.get(argument)
+            or keyword_for(declaration.function, aliases, number)
+            for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
+        }
+        self.base = declaration.base or 10000.0
+        self.layout: Layout = declaration.layout or "interleaved"
+        self.longest = declaration.max_length or LENGTHS[0]
+        self.formats: dict[str, str] = {}
+        """dtype -> format of the angles; float32 where it is not said."""
+        if declaration.odd == "refused":
+            self.refused["odd"] = f"{self.FEATURES['odd']}, as declared"
+
+    # What it gives
+
+    def plain(self, x: SinusoidalInputs) -> dict[str, Any]:
+        return {"length": x.length, "d_model": x.d_model}
+
+    def received(self, x: SinusoidalInputs, returned: Any) -> Tensor:
+        if isinstance(returned, Tensor):
+            sizes = [size for size in returned.shape if size != 1]
+            if sizes == [size for size in x.output_shape if size != 1]:
+                returned = returned.reshape(x.output_shape)
+        return plain_tensor(returned, x.output_shape, x.dtype, self.device)
+
+    def gradients(self, x: SinusoidalInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:
+        raise NotApplicable("a table has no gradient")
+
+    # What it should give
+
+    def _even(self, d_model: int) -> tuple[int, float]:
+        """The width of whole pairs of an even or odd table, and the base that gives them the same waves."""
+        width = d_model + d_model % 2
+        base = self.base ** (width / d_model)
+        if self.declaration.last_wave == "base" and width > 2:
+            return width, self.base ** (width / (width - 2))
+        return width, base
+
+    def frequencies(self, x: SinusoidalInputs) -> Tensor:
+        """The angle of each wave at position 1, in float64."""
+        width, base = self._even(x.d_model)
+        return rotary_angles(torch.ones(1), width, base=base)[0]
+
+    def angles(self, x: SinusoidalInputs) -> Tensor:
+        """The angle of each wave in each row, (length, waves), in float64."""
+        return torch.arange(x.length, dtype=torch.float64)[:, None] * self.frequencies(x)
+
+    def waves(self, x: SinusoidalInputs, table: Tensor) -> tuple[Tensor, Tensor]:
+        """The sines and the cosines of a table like the output, in float64; of an odd one whole pairs only."""
+        table, pairs = table.double().cpu(), x.d_model // 2
+        if self.layout == "interleaved":
+            return table[:, : 2 * pairs : 2], table[:, 1::2]
+        return table[:, :pairs], table[:, x.d_model - pairs :]
+
+    def exact(self, x: SinusoidalInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        width, base = self._even(x.d_model)
+        table = sinusoidal_at(torch.arange(x.length), width, base=base, layout=self.layout)
+        return table[:, : x.d_model]
+
+    def bound(self, x: SinusoidalInputs) -> Tensor:
+        """The error of an angle by Taylor, that of sine and cosine (4 roundings), then stored."""
+        dtype = str(x.dtype).removeprefix("torch.")
+        form = self.declaration.angles or self.formats.get(dtype, "float32")
+        bound = self._stored(x, form, units(self.arithmetic_for(x.dtype), x.dtype))
+        if x.dtype != torch.float64:
+            return bound
+        return bound + self._stored(x, "float64", units(named("native"), x.dtype))  # the oracle's own
+
+    def _stored(self, x: SinusoidalInputs, form: str, unit: Units) -> Tensor:
+        angle_unit = FORMATS[form].unit_roundoff
+        angles = self.angles(x)
+        error = angle_error(angles, self.frequencies(x), angle_unit)
+        cos, sin = angles.cos().abs(), angles.sin().abs()
+        sin_off, cos_off = (
+            factor_error(value, slope, error, 4 * angle_unit, unit)
+            for value, slope in ((sin, cos), (cos, sin))
+        )
+        axis = -1 if self.layout == "interleaved" else -2
+        off = torch.stack((sin_off, cos_off), dim=axis).flatten(-2)[:, : x.d_model]
+        return stored(self.expected(x), off, unit)
+
+    def gradient_bounds(self, x: SinusoidalInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def exact_gradients(self, x: SinusoidalInputs, cotangent: Tensor) -> dict[str, Tensor]:
+        return {}
+
+
+class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
+    """Case, declaration and subject of sinusoidal positions."""
+
+    name = "sinusoidal"
+    case = SinusoidalCase
+    declaration = Sinusoidal
+    subject = SinusoidalSubject
+    aliases = ("sinusoid", "positional_encoding", "position_encoding", "pos_enc")
+
+    def prepare(
+        self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[FunctionSubject[SinusoidalInputs], list[str]]:
+        """The dtype is that of the table."""
+        assert isinstance(declaration, Sinusoidal)
+        wanted = dtypes or declaration.dtypes or _dtype_of(declaration)
+        return super().prepare(declaration, dtypes=wanted, device=device, seed=seed)
+
+    def find_out(self, subject: SinusoidalSubject) -> list[str]:
+        return [note for step in (_base, _layout, _odd, _longest) for note in step(subject)]
+
+    def notes(self, subject: SinusoidalSubject) -> list[str]:
+        """float64 where the narrower bound fits in the last rows."""
+        for dtype in subject.dtypes if subject.declaration.angles is None else ():
+            if dtype in ("float32", "float64"):
+                subject.formats[dtype] = "float64"
+                x = _inputs(getattr(torch, dtype), subject.longest, 64)
+                if _broken(subject, x):
+                    subject.formats[dtype] = "float32"
+        return [f"{dtype}: angles in {form}, as found" for dtype, form in subject.formats.items()]
+
+    def build(self, case: SinusoidalCase, subject: SinusoidalSubject) -> SinusoidalInputs:
+        return SinusoidalInputs(
+            case, torch.empty(0, dtype=getattr(torch, case.dtype)), case.length, case.d_model
+        )
+
+    def settle(self, case: SinusoidalCase, subject: SinusoidalSubject) -> SinusoidalCase:
+        width = case.d_model + case.d_model % 2 if subject.lacks("odd") else case.d_model
+        return case.but(
+            values="normal", layout="contiguous", d_model=width, length=min(case.length, subject.longest)
+        )
+
+    def _sizes(self) -> list[str]:
+        return ["length", "d_model"]
+
+    def show(self, inputs: SinusoidalInputs) -> dict[str, Any]:
+        return {"length": inputs.length, "d_model": inputs.d_model}
+
+
+def _base(subject: SinusoidalSubject) -> list[str]:
+    """The base by the signature, where it is not declared."""
+    parameters = parameters_of(subject.declaration.function) or {}
+    defaults = (parameters[name].default for name in ("base", "theta", "max_period") if name in parameters)
+    default = next(defaults, None)
+    if subject.declaration.base is not None or not isinstance(default, int | float):
+        return []
+    subject.base = float(default)
+    return [f"base: {default:g}, by the signature"] if default != 10000 else []
+
+
+def _layout(subject: SinusoidalSubject) -> list[str]:
+    """The one that the row of position 1 is nearer to; where it is near neither, the laws will say so."""
+    x = _inputs(getattr(torch, subject.dtypes[0]), 2, 8)
+    if subject.declaration.layout is not None or _refusal(subject, x):
+        return []
+    table = subject(x).double().cpu()
+    distances = {}
+    layouts: tuple[Layout, ...] = ("interleaved", "concatenated")
+    for layout in layouts:
+        subject.layout = layout
+        distances[layout] = float((table - subject.expected(x)).abs().nan_to_num(2.0).sum())
+    subject.layout = min(layouts, key=lambda layout: distances[layout])
+    return [f"layout: {subject.layout}, as found"]
+
+
+def _odd(subject: SinusoidalSubject) -> list[str]:
+    if subject.declaration.odd is None:
+        dtype = getattr(torch, subject.dtypes[0])
+        reasons = [_refusal(subject, _inputs(dtype, 2, width)) for width in (3, 5)]
+        if all(reason.startswith("raised") for reason in reasons):
+            subject.refused["odd"] = f"{subject.FEATURES['odd']} ({reasons[0]})"
+    return []
+
+
+def _longest(subject: SinusoidalSubject) -> list[str]:
+    if subject.declaration.max_length is not None:
+        return []
+    dtype, beyond = getattr(torch, subject.dtypes[0]), ""
+    for length in LENGTHS:
+        subject.longest = length
+        why = _refusal(subject, _inputs(dtype, length, 8))
+        if not why.startswith("raised"):
+            break
+        beyond = f" ({length} is refused: {why})"
+    return [f"length: up to {subject.longest}{beyond}"] if beyond else []
+
+
+def _inputs(dtype: torch.dtype, length: int, d_model: int) -> SinusoidalInputs:
+    return SinusoidalInputs(SinusoidalCase(), torch.empty(0, dtype=dtype), length, d_model)
+
+
+def _refusal(subject: SinusoidalSubject, x: SinusoidalInputs) -> str:
+    """Why a call does not work; '' if it does."""
+    try:
+        subject(x)
+    except (LawBroken, NotApplicable) as problem:
+        return str(problem)
+    return ""
+
+
+def _broken(subject: SinusoidalSubject, x: SinusoidalInputs) -> bool:
+    return bool(_refusal(subject, x)) or within(subject(x), subject.expected(x), subject.bound(x)).broken
+
+
+def _dtype_of(declaration: Sinusoidal) -> tuple[str, ...]:
+    """The dtype of a small table; float32 where there is none."""
+    subject = SinusoidalSubject(declaration, dtypes=DTYPES, arithmetic={})
+    try:
+        returned = subject.called(_inputs(torch.float32, 2, 4), {})
+    except LawBroken:
+        return ("float32",)
+    dtype = str(getattr(returned, "dtype", "")).removeprefix("torch.")
+    return (dtype,) if dtype in DTYPES else ("float32",)
+
+
+role = SinusoidalRole()

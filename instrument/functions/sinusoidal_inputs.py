@@ -1,0 +1,76 @@
+"""What a table of sinusoidal positions is made from: its declaration, its case, two sizes."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from headcheck.declarations import Declaration
+from headcheck.functions.inputs import FunctionCase, Inputs
+from headcheck.recipes import option
+from headcheck.reference.positions import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinusoidal(Declaration):
+    """A table of sinusoidal positions with its conventions. What is None is found out, and reported as a note.
+
+    function: f(length, d_model) -> (length, d_model); axes of size 1 beside these two are taken away. Row p
+    has, for each wave i, sin(p base^(-2i / d_model)) and the cosine of the same.
+    """
+
+    role = "sinusoidal"
+    ARGUMENTS: ClassVar = {
+        "length": (
+            "length",
+            "seq_len",
+            "max_len",
+            "seq_length",
+            "max_length",
+            "num_positions",
+            "n_positions",
+        ),
+        "d_model": ("d_model", "dim", "embed_dim", "embedding_dim", "hidden_size", "d_embed", "d_hid"),
+    }
+    ALLOWED: ClassVar = {
+        "layout": ("interleaved", "concatenated", None),
+        "last_wave": ("before-base", "base"),
+        "odd": ("refused", "handled", None),
+        "angles": ("float32", "float64", None),
+    }
+
+    base: float | None = None
+    """None: as the signature says, or 10000."""
+    layout: Layout | None = None
+    """sin, cos, sin, cos, ..., or all sines and then all cosines."""
+    last_wave: Literal["before-base", "base"] = "before-base"
+    """The longest wavelength: one step before base x 2 pi, as in the paper, or that itself, as in tensor2tensor."""
+    odd: Literal["refused", "handled"] | None = None
+    """An odd d_model raises, or has one sine more than cosines; None: either."""
+    angles: Literal["float32", "float64"] | None = None
+    """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
+    max_length: int | None = None
+    """The longest table that it makes."""
+
+
+@dataclass(frozen=True)
+class SinusoidalCase(FunctionCase):
+    """The size of a table."""
+
+    length: int = option(1, 2, 3, 4, 5, 8, 16, 33, 64, 100, 257, 600, 1500)
+    d_model: int = option(2, 4, 4, 6, 8, 10, 16, 32, 64, 128, 3, 5, 7, 1, 33)
+
+
+@dataclass(frozen=True, eq=False)
+class SinusoidalInputs(Inputs):
+    """No tensor is given; x, which is empty, says the dtype of the table."""
+
+    TENSORS: ClassVar = ()
+
+    length: int
+    d_model: int
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.length, self.d_model
+
+    def other(self) -> "SinusoidalInputs":
+        return self.but(d_model=self.d_model + 2)

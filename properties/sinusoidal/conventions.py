@@ -1,0 +1,79 @@
+"""What a table looks like: its layout, its first row, its width."""
+
+import math
+
+import torch
+
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, LawBroken, holds, same, within
+from headcheck.functions.sinusoidal import SinusoidalSubject
+from headcheck.functions.sinusoidal_inputs import SinusoidalInputs
+from headcheck.given import at_most
+from headcheck.laws import law
+
+FORMULA = "Vaswani et al. 2017, section 3.5"
+
+
+@law(
+    source=FORMULA + ", with Python's sin and cos",
+    formula="columns sin, cos, sin, cos, ..., or all sines and then all cosines",
+    guards="Halves where neighbours are meant: every law of shifts and norms is blind to it.",
+    given=(at_most(length=16, d_model=16),),
+)
+def columns_stand_in_the_declared_layout(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """Each column has the function and the wave that the declared layout says."""
+    sines, frequencies = (x.d_model + 1) // 2, table.frequencies(x).tolist()
+    columns = [
+        (column % 2, column // 2) if table.layout == "interleaved" else divmod(column, sines)
+        for column in range(x.d_model)
+    ]
+    rows = [
+        [(math.cos if second else math.sin)(p * frequencies[wave]) for second, wave in columns]
+        for p in range(x.length)
+    ]
+    return within(table(x), torch.tensor(rows, dtype=torch.float64), table.bound(x))
+
+
+@law(
+    source=FORMULA + ": sin 0 = 0, cos 0 = 1",
+    formula="PE(0) = (0, 1, 0, 1, ...)",
+    guards="Positions counted from one, cosines where sines should stand.",
+)
+def position_zero_is_zeros_and_ones(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """In the first row every sine is 0 and every cosine is 1."""
+    return within(table(x)[0], table.expected(x)[0], table.bound(x)[0], "first row")
+
+
+@law(
+    source=FORMULA + ": an odd width has one sine more than cosines",
+    formula="f(length, 2n + 1) raises, or is the formula's",
+    guards="A last column that is left at zero, or cosines cut off by a shape that happens to fit.",
+    given=(lambda case: case.but(d_model=case.d_model | 1),),
+    share=0.5,
+)
+def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """An odd width raises an exception, or gives the sines and cosines of the formula."""
+    odd = x.but(d_model=x.d_model | 1)
+    declared = table.declaration.odd
+    try:
+        found = table(odd)
+    except SubjectRaised as raised:
+        if declared == "handled":
+            raise LawBroken(
+                f"odd='handled' is declared, but d_model={odd.d_model} is refused: {raised}"
+            ) from raised
+        return same(torch.zeros(()), torch.zeros(()))
+    if declared == "refused":
+        raise LawBroken(f"odd='refused' is declared, but d_model={odd.d_model} is taken")
+    return within(found, table.expected(odd), table.bound(odd))
+
+
+@law(
+    source="|sin|, |cos| <= 1",
+    formula="-1 <= PE <= 1, no NaN",
+    guards="The sign of the exponent: in long tables frequencies of 10,000 lose the angle, or overflow to NaN.",
+)
+def entries_are_finite_and_at_most_one(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """No entry is NaN, and none is beyond 1 by more than rounding."""
+    found = table(x).double().cpu()
+    return holds(found.abs() <= 1 + table.bound(x), found, "entry")
