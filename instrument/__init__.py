@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
     from headcheck.functions.layer_norm import LayerNorm
-    from headcheck.functions.rotary import Rotary
     from headcheck.functions.rotary_inputs import Rotary
     from headcheck.functions.sinusoidal_inputs import Sinusoidal
     from headcheck.functions.softmax import Softmax
@@ -50,7 +49,6 @@ _HOMES = {
     "Encoder": "headcheck.modules.encoder",
     "LayerNorm": "headcheck.functions.layer_norm",
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
-    "Rotary": "headcheck.functions.rotary",
     "Rotary": "headcheck.functions.rotary_inputs",
     "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",
