@@ -328,6 +328,59 @@ class FourInAList(Plain):
         return self.linears[-1](self.merge(weights @ v))
 
 
+@right("A mask that is added to the scores, as numbers: booleans are not meant for it.")
+class MaskIsAdded(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores + mask
+
+
+@right("A mask with torch's name, in which True keeps.", masks=("boolean", "additive"))
+class TorchsNameTrueKeeps(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+        q, k, v = self.projected(query, key, value)
+        return self.w_o(
+            self.merge(functional.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=0.0))
+        )
+
+
+@right("Everything in bfloat16 inside, as a kernel for training would do it.")
+class InsideBfloat16(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        def layer(linear: nn.Linear, x: Tensor) -> Tensor:
+            return functional.linear(x, linear.weight.bfloat16(), linear.bias.bfloat16())
+
+        given = (self.w_q, query), (self.w_k, key), (self.w_v, value)
+        q, k, v = (self.split(layer(linear, x.bfloat16())) for linear, x in given)
+        weights = self.weigh(self.masked(self.scores(q, k), mask))
+        return layer(self.w_o, self.merge(weights @ v)).to(query.dtype)
+
+
+class Conv1D(nn.Module):
+    """A layer whose weight is (in, out), as in GPT-2."""
+
+    def __init__(self, n_out: int, n_in: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(n_in, n_out)), nn.Parameter(torch.zeros(n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+@right("As in GPT-2: layers with turned weights, always causal.", causal=True)
+class AsInGpt2(Plain):
+    def __init__(self, n_embd: int, n_head: int, attn_pdrop: float = 0.1) -> None:
+        super().__init__(n_embd, n_head)
+        del self.w_q, self.w_k, self.w_v, self.w_o
+        self.c_attn, self.c_proj = Conv1D(3 * n_embd, n_embd), Conv1D(n_embd, n_embd)
+        self.attn_dropout = nn.Dropout(attn_pdrop)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        q, k, v = (self.split(part) for part in self.c_attn(hidden_states).chunk(3, dim=-1))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        output: Tensor = self.c_proj(self.merge(mixed))
+        return output
+
+
 def load_by_head(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Weights (heads, d_model, head_dim)."""
     heads: int = module.num_heads

@@ -71,17 +71,11 @@ def agrees(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool | None:
 
 def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
     """How fused and bare weights are laid out: the first way in which a plain call is right."""
-    declared = subject.declaration
-    fused = [declared.fused] if declared.fused else ["by-part", "by-head"]
-    bare = [declared.bare] if declared.bare else ["in-out", "out-in"]
-    layouts = [Layout(*both) for both in product(fused, bare)]
-    if declared.load is not None:
-        return layouts[0]
-    for layout in layouts:
+    for layout in subject.layouts:
         subject.layout = layout
         if agrees(subject, trial(build, subject)):
             return layout
-    return layouts[0]
+    return subject.layouts[0]
 
 
 def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
@@ -93,15 +87,16 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     kinds, shapes = declared.masks or ("boolean", "additive"), declared.mask_shapes or MASK_SHAPES
     outcome = {key: _outcome(build, subject, *key) for key in product(means, kinds, shapes)}
     right = [key for key, (agreed, _) in outcome.items() if agreed]
-    found.true_means = right[0][0] if right else means[0]
+    sure = [key[0] for key in right if key[1] == "boolean"]  # An additive mask is the same in either meaning.
+    found.true_means = sure[0] if sure else means[0]
     read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
-    if declared.mask_shapes is None and right:
+    if right:
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
-    if declared.mask_shapes is not None and declared.masks is not None:
-        read = list(product(kinds, shapes))
-    elif declared.mask_shapes is not None:
-        read = read or [("boolean", shape) for shape in shapes]
-    found.mask_forms = tuple(read)
+    found.mask_forms = tuple(
+        (kind, shape)
+        for shape in declared.mask_shapes or tuple(dict.fromkeys(shape for _, shape in read))
+        for kind in declared.masks or [k for k, each in read if each == shape] or ["boolean"]
+    )
 
 
 def _outcome(

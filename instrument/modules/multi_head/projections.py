@@ -49,6 +49,7 @@ NAMES = {
     },
 }
 """A name without underscores, in small letters -> the projections that it holds, in their order."""
+DECLARE = "declare headcheck.MultiHeadAttention(..., load=function of module and weights)"
 IN_ORDER = ("linears", "projections", "projs", "layers")
 """Lists of four layers: q, k, v and the output."""
 
@@ -73,9 +74,8 @@ class Place:
         for (parameter, view), piece in zip(self.parts, pieces, strict=True):
             place = view(parameter.detach())
             if place.numel() != piece.numel():
-                raise SubjectError(
-                    f"a weight of shape {tuple(weight.shape)} does not fit {tuple(place.shape)}"
-                )
+                wanted, there = tuple(piece.shape), tuple(place.shape)
+                raise SubjectError(f"a weight of shape {wanted} does not fit into {there}; {DECLARE}")
             place.copy_(piece.reshape(place.shape))
 
     def read(self, of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -90,24 +90,22 @@ def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str
     parts: dict[str, list[tuple[Tensor, View]]] = defaultdict(list)
     unknown = []
     for path, parameter in module.named_parameters():
-        letters, bare = _meaning(module, path)
+        letters, bare = _meaning(path)
         if letters is None:
             unknown.append(path)
             continue
         kind = "b" if parameter.ndim == 1 else "w"
-        for letter, view in _views(parameter, letters, heads, layout, bare=bare):
+        turned = _is_turned(module, path) or (bare and parameter.ndim == 2 and layout.bare == "in-out")
+        for letter, view in _views(letters, heads, layout, turned=turned):
             parts[f"{kind}_{letter}"].append((parameter, view))
     lacking = [name for name in ("w_q", "w_k", "w_v", "w_o") if name not in parts]
     if unknown or lacking:
         problem = f"{unknown[0]} has no known name" if unknown else f"{lacking[0]} is not found"
-        raise SubjectError(
-            f"where the weights belong is not known ({problem}); "
-            "declare headcheck.MultiHeadAttention(..., load=function of module and weights)"
-        )
+        raise SubjectError(f"where the weights belong is not known ({problem}); {DECLARE}")
     return {name: Place(tuple(each)) for name, each in parts.items()}
 
 
-def _meaning(module: nn.Module, path: str) -> tuple[str | None, bool]:
+def _meaning(path: str) -> tuple[str | None, bool]:
     """Which projections a parameter holds, by its name or its layer's, and whether it is laid out as bare."""
     *owners, leaf = path.split(".")
     layer = leaf in ("weight", "bias")
@@ -115,16 +113,17 @@ def _meaning(module: nn.Module, path: str) -> tuple[str | None, bool]:
     name = named[-1].lower().replace("_", "") if named else ""
     if layer and name in IN_ORDER and owners[-1] in "0123":
         return "qkvo"[int(owners[-1])], False
-    transposed = layer and type(module.get_submodule(".".join(owners))).__name__ == "Conv1D"
     torchs = leaf.endswith("proj_weight")
-    return NAMES.get(name), transposed or not (layer or torchs)
+    return NAMES.get(name), not (layer or torchs)
 
 
-def _views(
-    parameter: Tensor, letters: str, heads: int, layout: Layout, *, bare: bool
-) -> Iterator[tuple[str, View]]:
-    turned = bare and parameter.ndim == 2 and layout.bare == "in-out"
+def _is_turned(module: nn.Module, path: str) -> bool:
+    """Whether a parameter is the weight (in, out) of a Conv1D, as GPT-2 has them."""
+    owner, _, leaf = path.rpartition(".")
+    return leaf == "weight" and type(module.get_submodule(owner)).__name__ == "Conv1D"
 
+
+def _views(letters: str, heads: int, layout: Layout, *, turned: bool) -> Iterator[tuple[str, View]]:
     def straight(x: Tensor) -> Tensor:
         return x.mT if turned else x
 
@@ -136,4 +135,21 @@ def _part(straight: View, number: int, parts: int, groups: int) -> View:
     """One of the parts that a fused weight holds: of the whole, or of each group of its rows."""
     if parts == 1:
         return straight
-    return lambda x: torch.unflatten(straight(x), 0, (groups, parts, -1))[:, number]
+
+    def part(x: Tensor) -> Tensor:
+        rows = straight(x)
+        if len(rows) % (groups * parts):
+            raise SubjectError(f"{len(rows)} rows of a weight are not {parts} parts for {groups} heads")
+        return torch.unflatten(rows, 0, (groups, parts, -1))[:, number]
+
+    return part
+
+
+def fits(module: nn.Module, heads: int, layout: Layout) -> bool:
+    """Whether the weights, laid out so, have shapes that can follow each other."""
+    try:
+        places = found_projections(module, heads, layout)
+        q, k, v, o = (places[f"w_{letter}"].read(Tensor.detach).shape for letter in "qkvo")
+    except SubjectError:
+        return False
+    return k == v and q[1] == k[1] == o[0] and q[0] == o[1]

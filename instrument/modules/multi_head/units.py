@@ -1,8 +1,9 @@
 """In which unit a module rounds inside: measured, since it may compute in a coarser format than it is given.
 
-Every weight is moved by a random relative step, there and back. In f(w + d) - 2 f(w) + f(w - d) the slope
-cancels, and the noise of the arithmetic is left (the second difference of Moré & Wild 2011, "Estimating
-computational noise"). The unit is the smallest whose bound explains it.
+Every weight is moved by a random relative step, the root of the unit, there and back. Where the module rounds in
+that unit, every output moves, and in f(w + d) - 2 f(w) + f(w - d), where the slope cancels, no more is left
+than rounding explains (the second difference of Moré & Wild 2011, "Estimating computational noise"). Where it
+rounds in a coarser one, some outputs do not move at all, or they jump.
 """
 
 import torch
@@ -18,25 +19,28 @@ TRIES = 3
 
 
 def unit_that_explains(subject: MultiHeadSubject, inputs: list[MultiHeadInputs]) -> float:
-    """The smallest unit whose bound explains the noise of these calls."""
-    units = [unit for unit in UNITS if unit >= torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2]
-    for x in inputs:
-        noise = _noise(subject, x)
-        units = [unit for unit in units if noise <= output_bound(x, unit)] or [UNITS[-1]]
-    return units[0]
+    """The smallest unit that explains how these calls round; the largest where none does."""
+    own = torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2
+    explains = (unit for unit in UNITS if unit >= own and all(_explains(subject, x, unit) for x in inputs))
+    return next(explains, UNITS[-1])
 
 
-def _noise(subject: MultiHeadSubject, x: MultiHeadInputs) -> float:
-    """The largest second difference of any element of the output."""
-    still, noise = subject(x).double(), 0.0
+def _explains(subject: MultiHeadSubject, x: MultiHeadInputs, unit: float) -> bool:
+    still, bound = subject(x).double(), output_bound(x, unit)
     assert subject.module is not None
     kept = [(each, each.detach().clone()) for each in subject.module.parameters()]
     generator = x.generator("steps")
     for _ in range(TRIES):
-        steps = [2 * torch.rand(each.shape, generator=generator, dtype=torch.float64) - 1 for each, _ in kept]
+        steps = [
+            (2 * unit) ** 0.5 * (2 * torch.rand(each.shape, generator=generator, dtype=torch.float64) - 1)
+            for each, _ in kept
+        ]
         there, back = (_moved(subject, x, kept, [sign * step for step in steps]) for sign in (1, -1))
-        noise = max(noise, float((there - 2 * still + back).abs().max()))
-    return noise
+        if bool(((there == back) & (still != 0)).any()) or not bool(
+            ((there - 2 * still + back).abs() <= bound).all()
+        ):
+            return False
+    return True
 
 
 def _moved(
@@ -48,7 +52,7 @@ def _moved(
     """The output with moved weights, which are put back bit for bit."""
     with torch.no_grad():
         for (each, _), step in zip(kept, steps, strict=True):
-            each.mul_(1 + torch.finfo(each.dtype).eps ** 0.5 * step.to(each.device, each.dtype))
+            each.mul_((1 + step).to(each.device, each.dtype))
     try:
         return subject(x).double()
     finally:

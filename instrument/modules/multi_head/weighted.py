@@ -2,6 +2,7 @@
 
 import copy
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from headcheck.comparison import LawBroken
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
-from headcheck.modules.multi_head.projections import Layout, Place, found_projections
+from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
 from headcheck.modules.subject import ModuleSubject
 
 D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
@@ -35,7 +36,19 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         self._loaded: dict[str, Tensor] | None = None
         self._places: dict[str, Place] | None = None
         self._key_rows: dict[tuple[int, int], int] = {}
-        self.layout = Layout(declaration.fused or "by-part", declaration.bare or "in-out")
+        self.layouts = self._layouts()
+        self.layout = self.layouts[0]
+
+    def _layouts(self) -> list[Layout]:
+        """The layouts that are declared, or that the shapes of the weights leave open."""
+        declared = self.declaration
+        fused = [declared.fused] if declared.fused else ["by-part", "by-head"]
+        bare = [declared.bare] if declared.bare else ["in-out", "out-in"]
+        layouts = [Layout(*both) for both in product(fused, bare)]
+        if declared.load is not None or self._pristine is None:
+            return layouts[:1]
+        heads = self.heads or declared.num_heads or TRIED[1]
+        return [each for each in layouts if fits(self._pristine, heads, each)] or layouts[:1]
 
     def _keyword(self, argument: str) -> str | None:
         """How an argument is called: as declared, or by a name that the module's own signature has."""
@@ -98,7 +111,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
                 "with load the width is not known; declare headcheck.MultiHeadAttention(..., d_model=N)"
             )
         assert self._pristine is not None
-        w_q = found_projections(self._pristine, self.heads or 1, Layout())["w_q"]
+        w_q = found_projections(self._pristine, self.heads or 1, self.layout)["w_q"]
         return w_q.read(lambda parameter: parameter.detach()).shape[-1]
 
     def begin(self, x: MultiHeadInputs) -> None:

@@ -1,0 +1,123 @@
+"""The role multi_head_attention: where weights are found, which conventions are found out, what must be declared."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from headcheck import MultiHeadAttention, reference
+from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.projections import Layout, fits, found_projections
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.roles import role
+from tests.roles import RIGHT
+
+ROLE: Any = role("multi_head_attention")
+
+
+def prepared(subject: Any) -> MultiHeadSubject:
+    """As the engine has it."""
+    found: MultiHeadSubject
+    found, _ = ROLE.prepare(ROLE.declare(subject, "subject"), dtypes=(), device="cpu", seed=0)
+    return found
+
+
+def of_corpus(name: str) -> MultiHeadSubject:
+    return prepared(RIGHT[f"multi_head_attention/{name}"].declaration())
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout("by-head", "out-in"), Layout("by-head")], ids=str)
+def test_what_is_written_is_read_again(layout: Layout) -> None:
+    """A canonical weight put into its place, fused or turned as it may be, comes back."""
+    fused = RIGHT["multi_head_attention/Fused"].function(6, 3)
+    for module in (fused, nn.MultiheadAttention(6, 3), RIGHT["multi_head_attention/AsInGpt2"].function(6, 3)):
+        with torch.no_grad():
+            for name, place in found_projections(module, 3, layout).items():
+                weight = torch.randn(6, 6) if name[0] == "w" else torch.randn(6)
+                place.write(weight)
+                assert torch.equal(place.read(lambda parameter: parameter.detach()), weight)
+
+
+def bare_fused(d_model: int, num_heads: int) -> nn.Module:
+    """One bare weight (3 d_model, d_model), as F.linear has it."""
+    module = RIGHT["multi_head_attention/Fused"].function(d_model, num_heads)
+    weight = nn.Parameter(module.to_qkv.weight.detach())
+    del module.to_qkv
+    module.qkv_weight = weight
+    module.to_qkv = lambda x: x @ module.qkv_weight.mT
+    return module
+
+
+def test_a_layout_whose_shapes_do_not_fit_is_not_tried() -> None:
+    """Of a bare weight for q, k and v the shape says which axis is which."""
+    module = bare_fused(6, 3)
+    fitting = [bare for bare in ("in-out", "out-in") if fits(module, 3, Layout("by-part", bare))]
+    assert fitting == ["out-in"]
+
+
+def test_torchs_fused_weight_is_q_then_k_then_v() -> None:
+    """in_proj_weight holds w_q, w_k, w_v one under the other."""
+    module = nn.MultiheadAttention(4, 2)
+    places = found_projections(module, 2, Layout())
+    parts = [places[f"w_{letter}"].read(lambda parameter: parameter.detach()) for letter in "qkv"]
+    assert torch.equal(torch.cat(parts), module.in_proj_weight)
+
+
+def test_conventions_are_found_out() -> None:
+    """Polarity by torch's names, shapes by what works, layouts by what is right."""
+    torchs = prepared(nn.MultiheadAttention).found
+    assert (torchs.true_means, torchs.key_true_means, torchs.weights) == ("block", "block", "averaged")
+    assert torchs.mask_shapes == ("qk", "(bh)qk")
+    keeps = of_corpus("TorchsNameTrueKeeps").found
+    assert keeps.true_means == "keep"
+    assert set(keeps.mask_shapes) == {"qk", "b1qk", "bhqk", "b11k"}
+    assert of_corpus("FusedByHead").layout.fused == "by-head"
+    assert of_corpus("MaskIsAdded").found.masks == ("additive",)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("ByThePaper", 2.0**-53),
+        ("SoftmaxInFloat32", 2.0**-24),
+        ("OnlyFloat32", 2.0**-24),
+        ("InsideBfloat16", 2.0**-8),
+    ],
+)
+def test_the_unit_is_that_of_the_coarsest_format_inside(name: str, unit: float) -> None:
+    """What the module computes in, whatever it is given, is found."""
+    assert of_corpus(name).found.unit == unit
+
+
+def test_a_module_of_one_size_is_judged_at_that_size() -> None:
+    """d_model is read off its weights and num_heads off its attribute."""
+    subject = prepared(reference.MultiHeadAttention(12, 3))
+    assert (subject.d_model, subject.heads) == (12, 3)
+    case = ROLE.fit(ROLE.case(heads=2, head_dim=8), subject)
+    assert (case.heads, case.head_dim) == (3, 4)
+
+
+def nameless(d_model: int, num_heads: int) -> nn.Module:
+    """A module whose weights have no name that says what they are."""
+    module = reference.MultiHeadAttention(d_model, num_heads)
+    module.register_parameter("alpha", nn.Parameter(torch.zeros(d_model)))
+    return module
+
+
+def test_what_cannot_be_known_is_asked_for_in_one_line() -> None:
+    """Weights without a known name, and heads that nobody counts, must be declared."""
+    with pytest.raises(SubjectError, match=r"alpha has no known name.*load=function of module and weights"):
+        prepared(nameless)
+    uncounted = reference.MultiHeadAttention(4, 2)
+    del uncounted.num_heads
+    with pytest.raises(
+        SubjectError, match=r"how many heads .* declare headcheck.MultiHeadAttention\(..., num_heads=N\)"
+    ):
+        prepared(uncounted)
+
+
+def test_a_convention_that_nobody_knows_is_refused() -> None:
+    """Shapes and kinds of a mask are words of a list."""
+    with pytest.raises(SubjectError, match="mask_shapes='kq' is not a convention"):
+        MultiHeadAttention(nn.MultiheadAttention, mask_shapes=("kq",))
