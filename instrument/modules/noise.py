@@ -1,63 +1,84 @@
 """How much a module's answer moves by rounding alone: measured on the module itself, since its inside is unknown.
 
-Every weight is moved by a random relative step of 2^-26, there and back. What is left of
-f(w + d) - 2 f(w) + f(w - d), where the slope cancels, is the curvature, of the order of the step squared, and
-the noise of the arithmetic with its amplification on the way through the module, whatever formats it uses
-inside (the second difference of Moré & Wild 2011, "Estimating computational noise").
+Every weight is moved by a random relative step, there and back. What is left of f(w + d) - 2 f(w) + f(w - d),
+where the slope cancels, is the curvature, of the order of the step squared, and the noise of the arithmetic
+with its amplification on the way through the module (the second difference of Moré & Wild 2011, "Estimating
+computational noise"). The step is the root of eps of the coarsest format that the module computes in, which
+is watched: then both are of the order of eps, and the step is coarse enough to change how numbers round.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-STEP = 2.0**-26
 TRIES = 3
 FACTOR = 16.0
-"""Two right ways of computing one thing differ by at most so many times the noise. Measured on the reference's
-and torch's models, the largest such difference is 3 times the noise of three tries."""
+"""Two right ways of computing one thing differ by at most so many times the noise of three tries. Of the right
+models in tests/roles, over 13,000 cases, the largest such difference was 0.8 times that noise."""
 FLOOR = 8.0
 """Nor is the noise ever taken to be below so many units in the last place of the largest number."""
 
 
+class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types there
+    """The eps of the coarsest floating-point format that any operation gave."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # the same
+        self.eps = torch.finfo(torch.float64).eps
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        returned = function(*args, **(kwargs or {}))
+        for each in tree_leaves(returned):
+            if isinstance(each, Tensor) and each.is_floating_point():
+                self.eps = max(self.eps, torch.finfo(each.dtype).eps)
+        return returned
+
+
 @contextmanager
-def moved(weights: list[Tensor], by: list[Tensor], sign: float) -> Iterator[None]:
-    """The weights moved by a relative step, and put back bit for bit."""
-    before = [each.detach().clone() for each in weights]
+def scaled(weights: Iterable[Tensor], by: Iterable[Tensor | float]) -> Iterator[None]:
+    """The weights, each times its factors, and put back bit for bit."""
+    kept = [(each, each.detach().clone()) for each in weights]
     with torch.no_grad():
-        for each, step in zip(weights, by, strict=True):
-            each.mul_(1 + sign * STEP * step)
+        for (each, _), factors in zip(kept, by, strict=True):
+            each.mul_(factors)
     try:
         yield
     finally:
         with torch.no_grad():
-            for each, old in zip(weights, before, strict=True):
-                each.copy_(old)
+            for each, before in kept:
+                each.copy_(before)
 
 
 def measured_bound(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> float:
     """The largest difference, in any element of the output, that rounding explains.
 
-    call: gives the output for the weights as they stand. weights: the tensors that it depends on.
+    call: gives the output for the weights as they stand. weights: the tensors that it depends on; without
+    any, nothing can be measured, and the output is taken to be computed in float32.
     """
     movable = [each for each in weights if each.is_floating_point() and each.numel()]
+    with _Formats() as formats:
+        still = call().double()
+    eps = formats.eps if movable else torch.finfo(torch.float32).eps
+    noise = FLOOR * eps * _largest(still)
     generator = torch.Generator().manual_seed(0)
-    still = call().double()
-    noise = FLOOR * torch.finfo(torch.float64).eps * _largest(still)
     for _ in range(TRIES if movable else 0):
-        by = [_signs(each, generator) for each in movable]
-        with moved(movable, by, 1.0):
+        steps = [eps**0.5 * _between_signs(each, generator) for each in movable]
+        with scaled(movable, [1 + step for step in steps]):
             there = call().double()
-        with moved(movable, by, -1.0):
+        with scaled(movable, [1 - step for step in steps]):
             back = call().double()
         noise = max(noise, _largest(there - 2 * still + back))
-    if not movable:
-        noise = FLOOR * torch.finfo(torch.float32).eps * _largest(still)
     return FACTOR * noise
 
 
-def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
+def _between_signs(like: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.rand(like.shape, generator=generator) * 2 - 1
     return drawn.to(like.device, like.dtype)
 

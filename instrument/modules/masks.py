@@ -1,0 +1,52 @@
+"""How a module takes the mask of what is padding: a rank, a kind, and what True says."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+MaskKind = Literal["boolean", "number", "additive"]
+RANKS = (2, 4, 3)
+"""(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
+KINDS: tuple[MaskKind, ...] = ("boolean", "number")
+"""The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
+PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
+"""Endings of the names of masks that are True at padding, as torch and fairseq have them."""
+
+
+@dataclass(frozen=True)
+class MaskForm:
+    """One form of a mask.
+
+    boolean: True and False. number: 1.0 and 0.0. additive: 0 at what is real and the lowest finite number
+    at padding, whatever `real_is_true` says.
+    """
+
+    rank: int
+    kind: MaskKind
+    real_is_true: bool
+
+    def of(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
+        """The mask, for is_real (batch, length), True at what is real."""
+        said = is_real if self.real_is_true or self.kind == "additive" else ~is_real
+        said = said.reshape(len(said), *(1,) * (self.rank - 2), -1)
+        if self.kind == "boolean":
+            return said
+        if self.kind == "number":
+            return said.to(dtype)
+        return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
+
+    def __str__(self) -> str:
+        axes = ", ".join(("batch", *("1",) * (self.rank - 2), "length"))
+        if self.kind == "additive":
+            return f"additive ({axes})"
+        said = "real" if self.real_is_true else "padding"
+        return f"{self.kind} ({axes}), True at what is {said}"
+
+
+def real_is_true(keyword: str, declared: str | None) -> bool:
+    """Whether True says real: as declared, and otherwise as the parameter's name has it."""
+    if declared is not None:
+        return declared == "real"
+    return not keyword.endswith(PADDING_IS_TRUE)
