@@ -2,46 +2,56 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from headcheck.calling import parameters_of
-from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import Declaration
-from headcheck.errors import SubjectError
+from headcheck.comparison import NotApplicable
 from headcheck.modules.role import ModuleRole
-from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, tensor_in
+from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
+from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
+from headcheck.reference import token_positions
 
-Step = Callable[[Any, Tensor, Any], tuple[Tensor, Any]]
+Step = Callable[..., tuple[Tensor, Any]]
+LONGEST = 17
 
 
 @dataclass(frozen=True)
-class CausalLM(Declaration):
+class CausalLM(TokenDeclaration):
     """A decoder-only language model with its conventions.
 
     function: the module, a function without parameters that makes one, or f(tokens, is_real=None) itself.
     Tokens (batch, length) -> logits (batch, length, vocab). is_real (batch, length), True at tokens.
     """
 
-    vocab: int | None = None
-    """How many tokens there are; None: as many as the first embedding of the module has."""
-    padding: tuple[str, ...] = ("left", "right")
-    """On which sides a batch may be padded, where the module takes is_real."""
     full_context: bool = True
     """Whether every earlier token counts: not so with a sliding window, or a recurrence that forgets."""
     positions: bool = True
     """Whether the order of the earlier tokens counts."""
     step: Step | None = None
-    """step(module, tokens, cache) -> (logits, cache), where None begins; None: as the module's signature shows."""
+    """step(module, tokens, cache) -> (logits, cache), where None begins; with a fourth parameter, is_real of all
+    tokens so far, also for padded prompts. None: as the module's signature shows."""
 
     role = "causal_lm"
     ARGUMENTS: ClassVar = {
-        "is_real": ("is_real", "attention_mask", "padding_mask", "mask"),
+        "is_real": (
+            "is_real",
+            "attention_mask",
+            "src_key_padding_mask",
+            "key_padding_mask",
+            "padding_mask",
+            "src_mask",
+            "mask",
+        ),
+        "position_ids": ("position_ids",),
+        "targets": ("targets",),
         "cache": ("cache",),
         "past_key_values": ("past_key_values",),
+        "use_cache": ("use_cache",),
     }
 
 
@@ -51,7 +61,7 @@ class CausalLMCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "length")
 
-    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17)
+    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, LONGEST)
     split: int = option(1, 1, 2, 3, 4, 7)
     """Where a sequence is cut, for laws that cut it."""
 
@@ -79,71 +89,92 @@ class TokenInputs(ModuleInputs):
 
     def other_tokens(self, vocab: int) -> Tensor:
         """Tokens of the same shape that differ from these everywhere."""
-        step = torch.randint(1, vocab, self.tokens.shape, generator=self.generator("other"))
-        return (self.tokens + step) % vocab
+        return other_tokens(self.tokens, vocab, self.generator("other"))
 
 
-class CausalLMSubject(ModuleSubject[TokenInputs]):
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row of the table, of one token: where it is moved, and how the logits of the token are weighed."""
+
+    token: int
+    direction: Tensor
+    cotangent: Tensor
+
+
+class CausalLMSubject(TokenSubject[TokenInputs]):
     """Laws see tokens and logits."""
 
+    MASKS = ("is_real",)
     FEATURES: ClassVar = {
         "is_real": "takes no mask of what is padding",
         "left_padding": "is not padded on the left",
         "right_padding": "is not padded on the right",
         "step": "has no cache",
+        "padded_step": "has no cache that takes a mask of what is padding",
         "full_context": "does not see all of the past",
         "positions": "does not see the order",
-        "embedding": "has no embedding whose gradient could be asked for",
+        "table": "has no embedding whose gradient could be asked for",
+        "fresh": "is not declared as fresh: headcheck.CausalLM(..., fresh=True)",
     }
+    with_targets = False
+    """Whether all logits are given only where targets are (nanoGPT)."""
 
-    @property
+    @cached_property
+    def classes(self) -> int:
+        """How many logits there are at each position."""
+        x = TokenInputs(None, torch.zeros(1, 2, dtype=torch.long))
+        if self.places["targets"]:
+            plain = self.clock.call(self.function, self.given(x.tokens))
+            first = plain[0] if isinstance(plain, tuple | list) else plain
+            self.with_targets = isinstance(first, Tensor) and tuple(first.shape[:-1]) == (1, 1)
+        return self(x).shape[-1]
+
+    @cached_property
     def vocab(self) -> int:
-        """How many tokens there are."""
+        """How many tokens there are, padding apart."""
         if self.declaration.vocab is not None:
-            declared: int = self.declaration.vocab
-            return declared
-        if self.embedding is None:
-            raise SubjectError(
-                "how many tokens there are is not known; declare headcheck.CausalLM(..., vocab=N)"
-            )
-        return self.embedding.num_embeddings
+            rows: int = self.declaration.vocab
+        else:
+            rows = self.classes if self.table is None else min(self.table.num_embeddings, self.classes)
+        return rows if self.pad is None else rows - 1
 
-    @property
-    def embedding(self) -> nn.Embedding | None:
-        """The first embedding of the module."""
-        parts = self.module.modules() if self.module is not None else ()
-        return next((each for each in parts if isinstance(each, nn.Embedding)), None)
+    @cached_property
+    def table(self) -> nn.Embedding | None:
+        """The embedding of the tokens: the first with as many rows as there are logits, or the first."""
+        fitting = [each for each in self.tables if each.num_embeddings == self.classes]
+        return next(iter([*fitting, *self.tables]), None)
 
     def lacks(self, feature: str) -> str | None:
-        side, _, padding = feature.partition("_")
-        if padding == "padding":
-            return self.lacks("is_real") or (
-                None if side in self.declaration.padding else self.FEATURES[feature]
-            )
-        if feature == "embedding":
-            return None if self.embedding is not None else self.FEATURES[feature]
+        if feature == "table":
+            return None if self.table is not None else self.FEATURES[feature]
         if feature == "step":
-            return None if self._step() is not None else self.FEATURES[feature]
+            return None if self._step is not None else self.FEATURES[feature]
+        if feature == "padded_step":
+            step = self.declaration.step
+            takes_no_mask = step is not None and len(parameters_of(step) or ()) < 4
+            missing = self.FEATURES[feature] if takes_no_mask else None
+            return self.lacks("step") or self.lacks("left_padding") or missing
+        if feature == "fresh":
+            return None if self.declaration.fresh else self.FEATURES[feature]
         return super().lacks(feature)
 
     def output(self, x: TokenInputs) -> Tensor:
-        real = None if x.is_real is None else x.is_real.to(self.device)
-        logits = tensor_in(self.call(x.tokens.to(self.device), is_real=real), ("logits",))
-        expected = (*x.tokens.shape, self.vocab)
-        if tuple(logits.shape) != expected:
-            raise LawBroken(f"logits have shape {tuple(logits.shape)}, expected {expected}")
-        return logits
+        tokens = self.given(x.tokens, x.is_real)
+        targets = tokens if self.with_targets else None
+        returned = self.call(tokens, targets=targets, **self._masks(x.is_real, x.length))
+        return self.logits_in(returned, tuple(x.tokens.shape))
 
     def another(self, x: TokenInputs) -> TokenInputs:
         """A call with other tokens, and one more of them."""
-        tokens = torch.cat([x.other_tokens(self.vocab), x.tokens[:, :1]], dim=1)
-        return x.but(tokens=tokens, is_real=None)
+        longer = [x.tokens.flip(1), x.tokens[:, :1]] if self.room(x.length) else [x.tokens.flip(1)]
+        return x.but(tokens=(torch.cat(longer, dim=1) + 1) % self.vocab, is_real=None)
 
-    def in_steps(self, tokens: Tensor, sizes: list[int]) -> Tensor:
+    def in_steps(self, x: TokenInputs, sizes: list[int]) -> Tensor:
         """The logits of all tokens, given in pieces of these sizes, each with the cache of those before."""
-        cache, found = None, []
-        for piece in torch.split(tokens, sizes, dim=1):
-            logits, cache = self._stepped(piece, cache)
+        cache, found, seen = None, [], 0
+        for piece in torch.split(x.tokens, sizes, dim=1):
+            seen += piece.shape[1]
+            logits, cache = self._stepped(piece, cache, None if x.is_real is None else x.is_real[:, :seen])
             found.append(logits)
         return torch.cat(found, dim=1)
 
@@ -155,59 +186,110 @@ class CausalLMSubject(ModuleSubject[TokenInputs]):
         second_rest, _ = self._stepped(two[:, cut:], second_cache)
         return torch.cat([first, first_rest], dim=1), torch.cat([second, second_rest], dim=1)
 
+    def continued(self, x: TokenInputs, new: int) -> TokenInputs:
+        """The sequences with `new` tokens behind them, each that of the largest logit, without a cache."""
+        for _ in range(new):
+            following = self.chosen(self(x)[:, -1:])
+            x = x.but(tokens=torch.cat([x.tokens, following], dim=1))
+        return x
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        """The token of the largest logit, padding apart."""
+        return logits[..., self.given(torch.arange(self.vocab)).cpu()].argmax(dim=-1)
+
     def gradient_of_embeddings(self, x: TokenInputs, place: int) -> Tensor:
         """Of a random combination of the logits at one place, with respect to the embedding of each token."""
-        embedding, seen = self.embedding, []
-        assert embedding is not None
-
-        def keep(module: nn.Module, given: Any, embedded: Tensor) -> Tensor:
-            seen.append(embedded.detach().requires_grad_())
-            return seen[-1]
-
-        handle = embedding.register_forward_hook(keep)
-        try:
-            logits = self.output(x)[:, place]
-        finally:
-            handle.remove()
-        cotangent = torch.randn(logits.shape, generator=x.generator("cotangent"), dtype=torch.float64)
-        shaped = next((each for each in seen if each.shape[:-1] == x.tokens.shape), None)
-        if shaped is None or not logits.requires_grad:
-            raise NotApplicable(
-                "the embedding does not give one vector for each token, or carries no gradient"
-            )
-        (found,) = self.clock.call(
-            torch.autograd.grad, logits, [shaped], cotangent.to(logits), materialize_grads=True
+        assert self.table is not None
+        shape = len(x.tokens), self.classes
+        cotangent = torch.randn(shape, generator=x.generator("cotangent"), dtype=torch.float64)
+        return self.gradient_of_table(
+            lambda: self.output(x)[:, place], [self.table], tuple(x.tokens.shape), cotangent
         )
-        gradient: Tensor = found.cpu()
-        return gradient
 
-    def _stepped(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        step = self._step()
-        assert step is not None
+    def row(self, x: TokenInputs, token: int) -> Row:
+        """A row with a random direction, as long as the rows are on average."""
+        assert self.table is not None
+        generator = x.generator("row")
+        direction = torch.randn(self.table.embedding_dim, generator=generator, dtype=torch.float64)
+        size = float(self.table.weight.detach().double().square().mean().sqrt())
+        cotangent = torch.randn(x.tokens.shape, generator=generator, dtype=torch.float64)
+        return Row(int(self.given(torch.tensor(token))), size * direction, cotangent)
+
+    def slope_of_row(self, x: TokenInputs, row: Row, step: float) -> Tensor:
+        """Of the logits of a token, weighed, along a direction of its row in the table: by finite differences."""
+        assert self.table is not None
+        weight, kept = self.table.weight, self.table.weight.detach().clone()
+        logits = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                weight[row.token] += sign * step * row.direction.to(weight)
+                logits.append(self(x)[..., row.token].double())
+                weight.copy_(kept)
+        return ((logits[0] - logits[1]) * row.cotangent).sum() / (2 * step)
+
+    def gradient_of_row(self, x: TokenInputs, row: Row) -> Tensor:
+        """The same, by the gradient."""
+        assert self.table is not None
+        output = (self.output(x)[..., row.token] * row.cotangent.to(self.device)).sum()
+        if not self.table.weight.requires_grad or not output.requires_grad:
+            raise NotApplicable("the table has no gradient")
+        gradient: Tensor
+        (gradient,) = self.clock.call(
+            torch.autograd.grad, output, [self.table.weight], materialize_grads=True
+        )
+        return (gradient[row.token].double().cpu() * row.direction).sum()
+
+    def _masks(self, is_real: Tensor | None, new: int) -> dict[str, Tensor | None]:
+        """The mask of all tokens so far, and the positions of the `new` ones where the caller counts them."""
+        if is_real is None:
+            return {}
+        counted = token_positions(is_real)[:, -new:].to(self.device)
+        return {
+            "is_real": self.mask("is_real", is_real),
+            "position_ids": counted if self.places["position_ids"] else None,
+        }
+
+    def _stepped(self, tokens: Tensor, cache: Any, is_real: Tensor | None = None) -> tuple[Tensor, Any]:
+        assert self._step is not None
         with torch.no_grad():
-            logits, cache = self.clock.call(step, self.function, tokens.to(self.device), cache)
-        return logits.detach().cpu().clone(), cache
+            logits, cache = self._step(self._fed(tokens, is_real), cache, is_real)
+        return self.logits_in(logits, tuple(tokens.shape)).detach().cpu().clone(), cache
 
+    def _fed(self, tokens: Tensor, is_real: Tensor | None) -> Tensor:
+        return self.given(tokens, None if is_real is None else is_real[:, -tokens.shape[1] :])
+
+    @cached_property
     def _step(self) -> Step | None:
         if self.declaration.step is not None:
-            declared: Step = self.declaration.step
-            return declared
+            return self._step_declared
         if self.module is None:
             return None
         if hasattr(self.module, "new_cache") and self.places["cache"]:
-            return _step_in_place
-        takes = parameters_of(self.module.forward) or {}
-        return _step_returned if "past_key_values" in takes and "use_cache" in takes else None
+            return self._step_in_place
+        return self._step_returned if self.places["past_key_values"] and self.places["use_cache"] else None
 
+    def _step_declared(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
+        masked = () if is_real is None else (is_real.to(self.device),)
+        stepped: tuple[Tensor, Any] = self.clock.call(
+            self.declaration.step, self.function, tokens, cache, *masked
+        )
+        return stepped
 
-def _step_in_place(module: Any, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-    cache = module.new_cache() if cache is None else cache
-    return tensor_in(module(tokens, cache=cache), ("logits",)), cache
+    def _step_in_place(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
+        """A cache that the module makes and that grows; the mask is of the new tokens."""
+        cache = self.function.new_cache() if cache is None else cache
+        masks = self._masks(is_real, tokens.shape[1])
+        if is_real is not None:
+            masks["is_real"] = self.mask("is_real", is_real[:, -tokens.shape[1] :])
+        return self.call(tokens, cache=cache, **masks), cache
 
-
-def _step_returned(module: Any, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-    returned = module(tokens, past_key_values=cache, use_cache=True)
-    return returned.logits, returned.past_key_values
+    def _step_returned(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
+        """A cache that comes back with the logits, as in transformers; the mask is of all tokens so far."""
+        masks = self._masks(is_real, tokens.shape[1])
+        returned = self.call(tokens, past_key_values=cache, use_cache=True, **masks)
+        if isinstance(returned, tuple):
+            return returned[0], returned[1]
+        return returned.logits, returned.past_key_values
 
 
 class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
@@ -219,10 +301,35 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
     subject = CausalLMSubject
     aliases = ("causallm", "gpt", "languagemodel")
 
+    def settle(self, case: CausalLMCase, subject: CausalLMSubject) -> CausalLMCase:
+        return case.but(length=subject.fitting(case.length))
+
+    def notes(self, subject: CausalLMSubject) -> list[str]:
+        def of_length(length: int) -> TokenInputs:
+            return TokenInputs(None, torch.zeros(2, length, dtype=torch.long))
+
+        return [
+            *subject.find_form("is_real", _padded("right")),
+            *subject.settle_length(of_length, LONGEST + MARGIN),
+        ]
+
+    def sound(self, subject: CausalLMSubject) -> bool:
+        sides = subject.declaration.padding if subject.has("is_real") else ()
+        padded = [_padded(side) for side in sides]
+        return all(
+            problem_of(subject, x) is not None or subject(x)[x.is_real].isfinite().all() for x in padded
+        )
+
     def build(self, case: CausalLMCase, subject: CausalLMSubject) -> TokenInputs:
         generator = torch.Generator().manual_seed(case.seed)
         tokens = torch.randint(subject.vocab, (case.batch, case.length), generator=generator)
         return TokenInputs(case, tokens)
+
+
+def _padded(side: str) -> TokenInputs:
+    """Two short sequences, one of them padded."""
+    real = torch.tensor([[False, True, True], [True, True, True]])
+    return TokenInputs(None, torch.zeros(2, 3, dtype=torch.long), real if side == "left" else real.flip(1))
 
 
 role = CausalLMRole()

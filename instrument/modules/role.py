@@ -28,6 +28,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """What else the preparation finds out; it may change the subject."""
         return []
 
+    def sound(self, subject: Any) -> bool:
+        """Whether the calls of laws give numbers: in float64 the least number is -inf to a part in float32."""
+        return True
+
     def recognises(self, attribute: Any) -> bool:
         """Whether it is a module of one of the role's classes, or a callable with one of its words in its name."""
         if isinstance(attribute, nn.Module):
@@ -45,14 +49,20 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
         """In float64 where the module works in it, otherwise in float32."""
         wanted = dtypes or declaration.dtypes or ("float64", "float32")
-        problems = []
+        problems, unsound = [], None
         for dtype in wanted:
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
                 problem = problem_of(subject, self.build(self.fit(self.case(seed=1), subject), subject))
             except LawBroken as raised:
                 problem = str(raised)
-            if problem is None:
-                return subject, [f"judged in {dtype}", *self.notes(subject)]
-            problems.append(f"{dtype}: {problem}")
+            if problem is not None:
+                problems.append(f"{dtype}: {problem}")
+                continue
+            prepared = subject, [f"judged in {dtype}", *self.notes(subject)]
+            if self.sound(subject):
+                return prepared
+            unsound = unsound or prepared
+        if unsound is not None:
+            return unsound
         raise SubjectError(f"the module does not work on a plain call ({problems[-1]})")

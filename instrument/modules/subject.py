@@ -3,26 +3,33 @@
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import repeat
 from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, SubjectRaised, keyword_for, kind_of, parameters_of
-from headcheck.comparison import Comparison, LawBroken, within
+from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.noise import measured_bound
+from headcheck.modules.noise import FACTOR, measured_bound, scaled
 from headcheck.recipes import Recipe, option
 
 EFFORT = 0.4
 """The share of each law's examples: a call of a module is slow, and says much."""
 STIR = 0.1
-"""The spread of what is added to weights of one axis, which as made are often zeros and ones, and hide faults."""
+"""The spread of what is added to weights of one axis and to those that are all equal: as made they are often
+zeros and ones, and hide faults."""
+SCALES = (1.0, 1 / 8, 1 / 64, 8.0)
+"""By what all weights are multiplied, one after the other, before something counts as not to be seen."""
+
+COARSE = 1e-3
+"""The share of the largest number from which on rounding is said to hide things."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +77,21 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.device = device
         self.effort = EFFORT * declaration.effort
         self.clock = Clock()
+        self.aliased = ""
+        """Two parameters of the module, as it was given, that share their memory."""
         self.function = self.made(declaration.function)
         self.module = self.function if isinstance(self.function, nn.Module) else None
-        self.bound = cache(self._bound)
-        target = self.module.forward if self.module is not None else self.function
-        self.places = {
-            argument: declaration.arguments.get(argument) or keyword_for(target, aliases, 99)
+        self.as_made = copy.deepcopy(self.module)
+        self.scale = 1.0
+        """By what all weights are multiplied at present, see `shows`."""
+        self._bounds = cache(self._measured)
+        named = parameters_of(self.module.forward if self.module is not None else self.function) or {}
+        self.places: dict[str, str | None] = {
+            argument: declaration.arguments.get(argument)
+            or next((alias for alias in aliases if alias in named), None)
             for argument, aliases in declaration.ARGUMENTS.items()
         }
-        """Each optional argument: its keyword, or None."""
+        """Each optional argument: its keyword, or None. What only **kwargs would take, a module may ignore."""
 
     @abstractmethod
     def output(self, x: AnyInputs) -> Tensor:
@@ -96,6 +109,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
                 given = self.clock.call(given)
         if not isinstance(given, nn.Module):
             return given
+        self.aliased = aliased(given)
         try:
             module = copy.deepcopy(given)
         except Exception as problem:
@@ -106,7 +120,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for each in module.parameters():
-                if each.requires_grad and each.is_floating_point() and each.ndim == 1:
+                if each.requires_grad and each.is_floating_point() and _as_made(each):
                     noise = torch.randn(each.shape, generator=generator, dtype=torch.float64)
                     each.add_(STIR * noise.to(each.device, each.dtype))
         return module
@@ -140,10 +154,26 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             return self.output(x).detach().cpu().clone()
 
     def weights(self) -> list[Tensor]:
-        """What the answer depends on beside its inputs."""
-        return list(self.module.parameters()) if self.module is not None else []
+        """What the answer depends on beside its inputs: of a function, the weights of the modules that it names."""
+        if self.module is not None:
+            return list(self.module.parameters())
+        named = inspect.getclosurevars(self.function) if inspect.isfunction(self.function) else None
+        values = (*named.nonlocals.values(), *named.globals.values()) if named is not None else ()
+        return [each for module in values if isinstance(module, nn.Module) for each in module.parameters()]
 
-    def _bound(self, x: AnyInputs) -> float:
+    def unused(self) -> Self:
+        """The same subject with a module that was never called, where it is a module."""
+        if self.as_made is None:
+            return self
+        other = copy.copy(self)
+        other.module = other.function = copy.deepcopy(self.as_made)
+        return other
+
+    def bound(self, x: AnyInputs) -> float:
+        """The largest difference that rounding explains at `x`."""
+        return self._bounds(x, self.scale)
+
+    def _measured(self, x: AnyInputs, scale: float) -> float:
         return measured_bound(lambda: self(x), self.weights())
 
     def close(self, observed: Tensor, expected: Tensor, x: AnyInputs, what: str = "output") -> Comparison:
@@ -151,8 +181,29 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         return within(observed, expected, self.bound(x), what)
 
     def moves(self, observed: Tensor, expected: Tensor, x: AnyInputs) -> bool:
-        """Whether two answers differ by more than rounding."""
-        return within(observed, expected, self.bound(x)).broken
+        """Whether two answers differ by more than the noise, of which the bound is a multiple."""
+        return within(observed, expected, self.bound(x) / FACTOR).broken
+
+    def require_fine(self, x: AnyInputs) -> None:
+        """NotApplicable where rounding hides what a law looks for: inside, the module computes too coarsely."""
+        if self.bound(x) > COARSE * float(self(x).abs().max()):
+            raise NotApplicable("the module computes too coarsely for such an influence to be seen")
+
+    def shows(self, seen: Callable[[], bool]) -> bool:
+        """Whether something can be seen, if need be with smaller or larger weights.
+
+        A softmax of large scores gives all weight to one key, and one of tiny scores the same to each: then
+        what is there does not show.
+        """
+        weights = self.weights()
+        try:
+            for self.scale in SCALES:
+                with scaled(weights, repeat(self.scale, len(weights))):
+                    if seen():
+                        return True
+        finally:
+            self.scale = 1.0
+        return False
 
 
 def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
@@ -164,6 +215,21 @@ def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
     if not isinstance(returned, Tensor):
         raise LawBroken(f"returned {kind_of(returned)}, expected a torch.Tensor")
     return returned
+
+
+def aliased(module: nn.Module) -> str:
+    """The names of two parameters whose numbers stand in the same memory: 'a and b', or nothing."""
+    names: dict[tuple[int, torch.Size], str] = {}
+    for name, each in module.named_parameters():
+        first = names.setdefault((each.data_ptr(), each.shape), name)
+        if each.numel() and first != name:
+            return f"{first} and {name}"
+    return ""
+
+
+def _as_made(weight: Tensor) -> bool:
+    """Whether a weight is one that is made of zeros or ones, or of one number."""
+    return weight.ndim <= 1 or (weight.numel() > 1 and bool((weight == weight.flatten()[0]).all()))
 
 
 def _needs_nothing(function: Any) -> bool:

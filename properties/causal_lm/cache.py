@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison
+from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
@@ -20,7 +20,7 @@ KEPT = "keys and values of earlier tokens do not depend on later ones: they can 
 )
 def decoding_one_by_one_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """Token by token through the cache, the logits are those of the whole sequence at once."""
-    return model.close(model.in_steps(x.tokens, [1] * x.length), model(x), x)
+    return model.close(model.in_steps(x, [1] * x.length), model(x), x)
 
 
 @law(
@@ -33,7 +33,7 @@ def decoding_one_by_one_gives_the_full_pass(model: CausalLMSubject, x: TokenInpu
 )
 def every_split_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A sequence cut anywhere, its rest given with the cache of its beginning, has the logits of the whole."""
-    return model.close(model.in_steps(x.tokens, [x.cut, x.length - x.cut]), model(x), x)
+    return model.close(model.in_steps(x, [x.cut, x.length - x.cut]), model(x), x)
 
 
 @law(
@@ -47,7 +47,7 @@ def chunked_prefill_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) 
     """A sequence given in chunks has the logits of the sequence in one pass."""
     size = 2 + x.case.seed % 2
     sizes = [len(part) for part in torch.split(torch.arange(x.length), size)]
-    return model.close(model.in_steps(x.tokens, sizes), model(x), x)
+    return model.close(model.in_steps(x, sizes), model(x), x)
 
 
 @law(
@@ -62,4 +62,60 @@ def caches_are_independent(model: CausalLMSubject, x: TokenInputs) -> Iterator[C
     other = x.but(tokens=x.other_tokens(model.vocab))
     one, two = model.in_turn(x.tokens, other.tokens, x.cut)
     yield model.close(one, model(x), x, "logits of the first")
-    yield model.close(two, model(other), x, "logits of the second")
+    yield model.close(two, model(other), other, "logits of the second")
+
+
+@law(
+    source=KEPT,
+    formula="argmax f(new | cache) = argmax f(tokens + new), for each new token, ties apart",
+    guards="A counter that is advanced twice after the first decoded token: prompt right, writing wrong (CCH-12: "
+    "tiny-llm 46).",
+    needs=("step",),
+)
+def greedy_generation_by_cache_is_that_without(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """The most likely tokens, written one after the other, are the same with and without a cache."""
+    new = min(4, model.room(x.length))
+    if not new:
+        raise NotApplicable("there is no room for new tokens")
+    whole = model.continued(x, new)
+    chosen = model.chosen(model.in_steps(whole, [x.length, *[1] * new]))[..., None]
+    logits = model(whole)[..., : model.classes]
+    best = logits.gather(-1, model.given(model.chosen(logits))[..., None].cpu())
+    of_chosen = logits.gather(-1, model.given(chosen).cpu())
+    return model.close(of_chosen, best, whole, "logit of the token chosen")
+
+
+@law(
+    source=KEPT,
+    formula="f([a; b] | cache)_a = f(a | cache)",
+    guards="A cache that mixes the sequences of a batch, or has room for one.",
+    needs=("step",),
+    given=(at_least(batch=2),),
+)
+def a_cache_for_many_is_a_cache_for_each(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """A sequence decoded among others has the logits that it has when it is decoded alone."""
+    row = torch.tensor([x.case.seed % x.case.batch])
+    sizes = [x.cut, *[1] * (x.length - x.cut)]
+    return model.close(model.in_steps(x.picked(row), sizes), model.in_steps(x, sizes)[row], x)
+
+
+@law(
+    source=KEPT,
+    formula="f([pad, prefix]), then f(rest | cache) = f(prefix + rest)",
+    guards="A mask cut to the new tokens where there is a cache, positions that count padding (CCH-06: x-transformers "
+    "5a7b03f).",
+    needs=("padded_step",),
+    given=(at_least(length=2),),
+)
+def a_left_padded_prompt_is_continued_as_if_it_were_alone(
+    model: CausalLMSubject, x: TokenInputs
+) -> Comparison:
+    """With padding before a prompt, what is decoded after it has the logits of the sequence without padding."""
+    count = min(1 + x.case.seed % 3, model.room(x.length))
+    if not count:
+        raise NotApplicable("there is no room for padding")
+    filling = torch.randint(model.vocab, (len(x.tokens), count), generator=x.generator("padding"))
+    tokens = torch.cat([filling, x.tokens], dim=1)
+    real = (torch.arange(tokens.shape[1]) >= count).expand(tokens.shape)
+    found = model.in_steps(x.but(tokens=tokens, is_real=real), [count + x.cut, *[1] * (x.length - x.cut)])
+    return model.close(found[:, count:], model(x), x)

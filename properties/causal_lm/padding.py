@@ -1,9 +1,12 @@
 """Padding is no part of a sequence, on whichever side it stands."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from headcheck.comparison import Comparison
+from headcheck.comparison import Comparison, NotApplicable
+from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
 
@@ -19,14 +22,16 @@ def _padded(x: TokenInputs, tokens: Tensor, side: str) -> TokenInputs:
 
 
 def _filling(model: CausalLMSubject, x: TokenInputs, purpose: str) -> Tensor:
-    shape = (x.tokens.shape[0], 1 + x.case.seed % 4)
-    return torch.randint(model.vocab, shape, generator=x.generator(purpose))
+    count = min(1 + x.case.seed % 4, model.room(x.length))
+    if not count:
+        raise NotApplicable("there is no room for padding")
+    return torch.randint(model.vocab, (len(x.tokens), count), generator=x.generator(purpose))
 
 
 @law(
     source=PADDED,
     formula="f([x, pad])[real] = f(x)",
-    guards="Positions counted from the wrong end, a mask of the wrong polarity.",
+    guards="A mask of the wrong polarity, padding that counts in a mean over the sequence.",
     needs=("right_padding",),
 )
 def padding_on_the_right_changes_nothing(model: CausalLMSubject, x: TokenInputs) -> Comparison:
@@ -38,13 +43,34 @@ def padding_on_the_right_changes_nothing(model: CausalLMSubject, x: TokenInputs)
 @law(
     source=PADDED,
     formula="f([pad, x])[real] = f(x)",
-    guards="Left-padded rows that share their positions with the others (unsloth 3699, x-transformers 013e60a).",
+    guards="Positions counted from the padding, or from the wrong end (unsloth 3699, x-transformers 013e60a).",
     needs=("left_padding",),
 )
 def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A sequence with padding before it has the logits that it has alone."""
     padded = model(_padded(x, _filling(model, x, "padding"), "left"))
     return model.close(padded[:, -x.length :], model(x), x)
+
+
+@law(
+    source=PADDED,
+    formula="f([x; y, pad])_x = f(x), f([x; y, pad])_y = f(y), the same with [pad, y]",
+    guards="Positions or a mask of the first row for all rows (ROP-20: unsloth 3699; SHP-01).",
+    needs=("is_real",),
+    given=(at_least(batch=2, length=3),),
+)
+def rows_of_different_lengths_are_each_itself_alone(
+    model: CausalLMSubject, x: TokenInputs
+) -> Iterator[Comparison]:
+    """In a batch whose rows have padding of different lengths, each row is what it is alone."""
+    side = model.declaration.padding[x.case.seed % len(model.declaration.padding)]
+    missing = [(x.case.seed + 2 * row) % 3 for row in range(len(x.tokens))]
+    real = torch.arange(x.length) >= torch.tensor(missing)[:, None]
+    real = real if side == "left" else real.flip(1)
+    together = model(x.but(is_real=real))
+    for row, there in enumerate(real):
+        alone = x.but(tokens=x.tokens[row : row + 1, there])
+        yield model.close(together[row : row + 1, there], model(alone), alone, f"logits of row {row}")
 
 
 @law(
@@ -56,7 +82,8 @@ def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) 
 def what_stands_in_padding_does_not_matter(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """Whatever tokens stand in the padding, the logits of the real ones stay."""
     side = model.declaration.padding[x.case.seed % len(model.declaration.padding)]
-    one, other = (_padded(x, _filling(model, x, purpose), side) for purpose in ("padding", "other padding"))
+    filling = _filling(model, x, "padding")
+    one, other = (_padded(x, tokens, side) for tokens in (filling, (filling + 1) % model.vocab))
     real = slice(-x.length, None) if side == "left" else slice(x.length)
     return model.close(model(one)[:, real], model(other)[:, real], x)
 

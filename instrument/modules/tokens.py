@@ -1,0 +1,195 @@
+"""What roles whose modules read tokens have in common: tables, masks of what is padding, the length that fits."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import Declaration
+from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
+from headcheck.modules.noise import measured_bound
+from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
+
+MARGIN = 5
+"""So many tokens may be added to a sequence of a case: padding, or what is generated."""
+SIDES = ("left", "right")
+LEAST = 5
+"""The length that some laws need; where the module takes little more, less is added."""
+
+
+@dataclass(frozen=True)
+class TokenDeclaration(Declaration):
+    """The conventions of a module that reads tokens."""
+
+    vocab: int | None = None
+    """How many tokens there are; None: as many as the module's embedding and its logits have."""
+    padding: tuple[str, ...] = SIDES
+    """On which sides a batch may be padded, where the module takes a mask of it."""
+    pad_token: int | None = None
+    """The token by which the module knows padding, where it takes no mask; it stands in no sequence."""
+    true_means: Literal["real", "padding"] | None = None
+    """What True says in a mask; None: padding where its name ends in key_padding_mask, otherwise real."""
+    mask_rank: Literal[2, 3, 4] | None = None
+    """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
+    mask_kind: MaskKind | None = None
+    """What a mask is made of: booleans, the numbers 1 and 0, or numbers to be added; None: one of the first two."""
+    max_length: int | None = None
+    """The most tokens that a sequence may have; None: found by trying."""
+    fresh: bool = False
+    """Whether the module is as it was made, before any training: one law speaks of the first loss."""
+
+    ALLOWED: ClassVar = {
+        "true_means": ("real", "padding", None),
+        "mask_rank": (2, 3, 4, None),
+        "mask_kind": ("boolean", "number", "additive", None),
+    }
+
+
+@dataclass
+class Traced:
+    """What came out of the embeddings in one call, in order, each a leaf of its own."""
+
+    seen: list[Tensor] = field(default_factory=list)
+
+    def hook(self, module: nn.Module, given: Any, embedded: Tensor) -> Tensor:
+        """To be registered as a forward hook."""
+        self.seen.append(embedded.detach().requires_grad_())
+        return self.seen[-1]
+
+
+class TokenSubject(ModuleSubject[AnyInputs]):
+    """Laws see tokens and logits."""
+
+    MASKS: ClassVar[tuple[str, ...]] = ()
+    """The arguments that are masks of what is padding."""
+
+    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.forms = {name: next(self._forms(name)) for name in self.MASKS if self.places[name]}
+        self.max_length: int | None = self.declaration.max_length
+
+    @property
+    def tables(self) -> list[nn.Embedding]:
+        """The embeddings of the module."""
+        parts = self.module.modules() if self.module is not None else ()
+        return [each for each in parts if isinstance(each, nn.Embedding)]
+
+    @property
+    def pad(self) -> int | None:
+        """The token that is padding to the module, and stands in no sequence of a case."""
+        declared: int | None = self.declaration.pad_token
+        marked = [each.padding_idx for each in self.tables if each.padding_idx is not None]
+        return next(iter(marked), None) if declared is None else declared
+
+    def lacks(self, feature: str) -> str | None:
+        side, _, rest = feature.partition("_")
+        if feature in self.MASKS and self.declaration.pad_token is not None:
+            return None
+        if rest == "padding" and side in SIDES:
+            absent = next((reason for mask in self.MASKS if (reason := self.lacks(mask))), None)
+            return absent or (None if side in self.declaration.padding else self.FEATURES[feature])
+        return super().lacks(feature)
+
+    def mask(self, argument: str, is_real: Tensor | None) -> Tensor | None:
+        """A mask in the form in which the module takes it, None where it takes none."""
+        if is_real is None or not self.places[argument]:
+            return None
+        dtype: torch.dtype = getattr(torch, self.dtypes[0])
+        return self.forms[argument].of(is_real, dtype).to(self.device)
+
+    def given(self, tokens: Tensor, is_real: Tensor | None = None) -> Tensor:
+        """Tokens as the module gets them: those of a case skip the one that is padding."""
+        if self.pad is None:
+            return tokens.to(self.device)
+        tokens = tokens + (tokens >= self.pad)
+        return (tokens if is_real is None else torch.where(is_real, tokens, self.pad)).to(self.device)
+
+    def find_form(self, argument: str, padded: AnyInputs) -> list[str]:
+        """The form of a mask is the first that the module takes."""
+        place = self.places[argument]
+        if not place:
+            return []
+        for form in self._forms(argument):
+            self.forms[argument] = form
+            failed = problem_of(self, padded)
+            if failed is None:
+                return [f"{place} is given as {form}"]
+        self.places[argument] = None
+        return [f"{place} is taken for no mask of padding ({failed}); declare mask_rank and mask_kind"]
+
+    def _forms(self, argument: str) -> Iterator[MaskForm]:
+        said = self.declaration
+        kinds = (said.mask_kind,) if said.mask_kind else KINDS
+        ranks = (said.mask_rank,) if said.mask_rank else RANKS
+        if self.places[argument] == "mask" and not said.mask_rank:
+            ranks = (2,)  # One with more axes may be added to the scores.
+        polarity = real_is_true(str(self.places[argument]), said.true_means)
+        return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, ranks))
+
+    def logits_in(self, returned: Any, shape: tuple[int, ...]) -> Tensor:
+        """The logits of a call, of which the first axes are known."""
+        logits = tensor_in(returned, ("logits",))
+        if tuple(logits.shape[:-1]) != shape:
+            sizes = ", ".join(map(str, shape))
+            raise LawBroken(f"logits have shape {tuple(logits.shape)}, expected ({sizes}, vocab)")
+        return logits
+
+    def settle_length(self, of_length: Callable[[int], AnyInputs], longest: int) -> list[str]:
+        """Where lengths up to some number work and all above it raise, no law asks for more."""
+        if self.max_length is not None:
+            return []
+        works = [problem_of(self, of_length(length)) is None for length in range(1, longest + 1)]
+        fitting = sum(works)
+        if all(works) or not fitting or not all(works[:fitting]):
+            return []
+        self.max_length = fitting
+        return [f"sequences of more than {fitting} tokens are refused"]
+
+    def fitting(self, length: int) -> int:
+        """The length, cut to what the module takes with what laws add to it."""
+        if self.max_length is None:
+            return length
+        return min(length, max(self.max_length - MARGIN, min(self.max_length, LEAST)))
+
+    def room(self, length: int) -> int:
+        """How many tokens may be added to so many."""
+        return MARGIN if self.max_length is None else min(MARGIN, self.max_length - length)
+
+    def gradient_of_table(
+        self,
+        logits: Callable[[], Tensor],
+        tables: list[nn.Embedding],
+        shape: tuple[int, ...],
+        cotangent: Tensor,
+    ) -> Tensor:
+        """Of the logits, weighed by `cotangent`, with respect to the vector of each token of that shape."""
+        traced = Traced()
+        handles = [table.register_forward_hook(traced.hook) for table in tables]
+        try:
+            found = logits()
+        finally:
+            for handle in handles:
+                handle.remove()
+        shaped = [each for each in traced.seen if tuple(each.shape[:-1]) == shape]
+        if not shaped or not found.requires_grad:
+            raise NotApplicable("the embedding gives no vector for each token, or carries no gradient")
+        gradient: Tensor
+        (gradient,) = self.clock.call(
+            torch.autograd.grad, found, [shaped[-1]], cotangent.to(found), materialize_grads=True
+        )
+        return gradient.cpu()
+
+    def noise_of(self, call: Callable[[], Tensor]) -> float:
+        """The largest difference in what `call` gives that rounding explains."""
+        return measured_bound(call, self.weights())
+
+
+def other_tokens(tokens: Tensor, vocab: int, generator: torch.Generator) -> Tensor:
+    """Tokens of the same shape that differ from these everywhere."""
+    if vocab < 2:
+        raise NotApplicable("there is one token only")
+    return (tokens + torch.randint(1, vocab, tokens.shape, generator=generator)) % vocab

@@ -1,0 +1,163 @@
+"""Roles whose subjects are modules: what is found out about a module before it is judged, and its noise."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headcheck
+from headcheck.errors import SubjectError
+from headcheck.modules.noise import measured_bound, scaled
+from headcheck.modules.subject import aliased
+from headcheck.roles import role
+from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
+
+
+def prepared(module: Any, **declared: Any) -> Any:
+    """The subject of a causal language model, and the notes of its preparation."""
+    of_role: Any = role("causal_lm")
+    return of_role.prepare(headcheck.CausalLM(module, **declared), dtypes=(), device="cpu", seed=0)
+
+
+# Noise
+
+
+def test_weights_come_back_bit_for_bit() -> None:
+    """Whatever they are multiplied by."""
+    weight = nn.Parameter(torch.tensor([0.1, -1e-300, 3.0], dtype=torch.float64))
+    before = weight.detach().clone()
+    with scaled([weight], [1 / 3]):
+        assert not torch.equal(weight, before)
+    assert torch.equal(weight, before)
+
+
+@pytest.mark.parametrize("inside", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_bound_is_of_the_coarsest_format_inside(inside: torch.dtype) -> None:
+    """A float64 module that computes in a narrower format is bounded by that one's eps."""
+    torch.manual_seed(0)
+    layer, x = nn.Linear(16, 16, dtype=torch.float64), torch.randn(4, 16, dtype=torch.float64)
+    eps = torch.finfo(inside).eps
+
+    def call() -> Tensor:
+        return nn.functional.linear(*(each.to(inside) for each in (x, layer.weight, layer.bias))).double()
+
+    with torch.no_grad():
+        size = float(call().abs().max())
+        assert 16 * eps * size < measured_bound(call, layer.parameters()) < 1e4 * eps * size
+
+
+def test_without_weights_the_bound_is_that_of_float32() -> None:
+    """Nothing can be moved, so nothing is measured."""
+    assert measured_bound(lambda: torch.ones(3), []) > torch.finfo(torch.float32).eps
+
+
+# What is found out
+
+
+def test_lengths_that_are_refused_are_found() -> None:
+    """A table of 17 positions, and a context of 8: no law asks for more."""
+    subject, notes = prepared(lambda: Torch(norm_first=True))
+    assert subject.max_length == 17
+    assert "sequences of more than 17 tokens are refused" in notes
+    assert prepared(Karpathy)[0].max_length == 8
+    assert prepared(Small)[0].max_length is None
+
+
+def test_a_gap_in_the_lengths_is_no_limit() -> None:
+    """A module that fails at length 5 alone is not excused from it."""
+
+    class Gap(Small):
+        def forward(self, tokens: Tensor, is_real: Tensor | None = None) -> Tensor:
+            if tokens.shape[1] == 5:
+                raise ValueError("five")
+            return super().forward(tokens, is_real)
+
+    assert prepared(Gap)[0].max_length is None
+
+
+def test_masks_are_numbers_where_booleans_raise() -> None:
+    """1 - mask, as in transformers."""
+    _, notes = prepared(TransformersLike)
+    assert "attention_mask is given as number (batch, length), True at what is real" in notes
+
+
+def test_true_is_padding_where_the_name_says_padding() -> None:
+    """key_padding_mask is torch's; a declaration overrides the name."""
+    real = torch.tensor([[True, False]])
+    subject, _ = prepared(lambda: Torch(norm_first=True))
+    assert subject.mask("is_real", real).tolist() == [[False, True]]
+    subject, _ = prepared(lambda: Torch(norm_first=True), true_means="real")
+    assert subject.mask("is_real", real).tolist() == [[True, False]]
+
+
+def test_the_token_of_padding_stands_in_no_sequence() -> None:
+    """Tokens of a case are numbered without it; where something is padding, the module gets it."""
+    subject, _ = prepared(Small, pad_token=2)
+    assert subject.vocab == 10
+    assert subject.given(torch.tensor([[0, 1, 2, 9]])).tolist() == [[0, 1, 3, 10]]
+    assert subject.given(torch.tensor([[0, 5]]), torch.tensor([[True, False]])).tolist() == [[0, 2]]
+
+
+def test_a_mask_between_tokens_is_no_mask_of_padding() -> None:
+    """A parameter called mask that does not take (batch, length)."""
+
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+        def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+            x = self.table(tokens)
+            return self.head(x if mask is None else mask.expand(len(x), x.shape[1], x.shape[1]).to(x) @ x)
+
+    subject, notes = prepared(Square)
+    assert subject.lacks("is_real")
+    assert any(note.startswith("mask is taken for no mask of padding") for note in notes)
+
+
+def test_where_only_float64_is_nan_it_is_float32_that_is_judged() -> None:
+    """The least float64 is -inf to a softmax in float32: rows of padding turn NaN, in float64 alone."""
+
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        scores = (query @ key.mT).masked_fill(~mask, torch.finfo(query.dtype).min)
+        return torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype) @ value
+
+    subject, _ = prepared(lambda: Small(attend=attend))
+    assert subject.dtypes == ("float32",)
+
+
+def test_constant_weights_are_stirred() -> None:
+    """Zeros as made hide what is behind them: gates, output layers, class tokens."""
+
+    class Zeros(Recurrent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Parameter(torch.tensor(0.0))
+            nn.init.zeros_(self.head.weight)
+
+    subject, _ = prepared(Zeros)
+    assert subject.module.gate != 0
+    assert subject.module.head.weight.unique().numel() > 1
+
+
+def test_the_weights_of_a_function_are_those_of_the_modules_it_names() -> None:
+    """lambda tokens: model(tokens)[0] is measured by the model's weights."""
+    model = Recurrent().eval()
+    subject, _ = prepared(lambda tokens: model(tokens)[0])
+    assert len(subject.weights()) == len(list(model.parameters()))
+    assert subject.vocab == model.head.out_features
+
+
+def test_parameters_of_one_memory_are_named() -> None:
+    """weight.data shared by two parameters; a parameter used twice is one."""
+    model = Small(tied=True)
+    assert not aliased(model)
+    model.head.weight = nn.Parameter(model.table.weight.data)
+    assert aliased(model) == "table.weight and head.weight"
+
+
+def test_logits_of_another_shape_are_refused_in_one_line() -> None:
+    """The shape that came and the one that is meant."""
+    with pytest.raises(SubjectError, match=r"logits have shape \(1, 11, 2\), expected \(1, 2, vocab\)"):
+        prepared(lambda: Small(logits=lambda self, x, real: self.head(x).mT))
