@@ -38,9 +38,8 @@ def _decoder_hears(changed: int) -> list[bool]:
     layer, x, memory = DecoderLayer(_config()).double(), _random(1, 4, 64), _random(1, 5, 64)
     other, seen = x.clone(), masks.causal(4, 4)[None, None]
     other[0, changed] += 1
-    return (
-        (layer(x, memory, may_attend=seen) != layer(other, memory, may_attend=seen)).any(dim=-1)[0].tolist()
-    )
+    differ = layer(x, memory, may_attend=seen) != layer(other, memory, may_attend=seen)
+    return [bool(each) for each in differ.any(dim=-1)[0]]
 
 
 def _memory_matters() -> bool:

@@ -39,7 +39,8 @@ def _feed_forward(width: int = 64, d_ff: int = 256) -> int:
 
 def _around(norm_order: Literal["pre", "post"]) -> torch.Tensor:
     """The reference's residual connection around doubling."""
-    return Residual(_config(norm_order)).double()(_random(2, 3, 64), lambda x: 2 * x)
+    doubled: torch.Tensor = Residual(_config(norm_order)).double()(_random(2, 3, 64), lambda x: 2 * x)
+    return doubled
 
 
 def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -66,7 +67,7 @@ def _hears(layer: EncoderLayer, changed: int) -> list[bool]:
     x = _random(1, 4, 64)
     other = x.clone()
     other[0, changed] += 1
-    return (layer(x) != layer(other)).any(dim=-1)[0].tolist()
+    return [bool(each) for each in (layer(x) != layer(other)).any(dim=-1)[0]]
 
 
 def _gradient_past_the_sublayer() -> bool:
