@@ -178,6 +178,24 @@ FLASH.confirmed(
     HOLDS,
     holds(lambda: sympy.diff(N * (64 + 2) + W**2, N) == 64 + 2, lambda: sympy.diff(N**2, N) == 2 * N),
 )
+FLASH.confirmed(
+    "in-torch",
+    1227,
+    "torch.nn.functional.scaled_dot_product_attention",
+    "torch has a function of this name, with a flash backend.",
+    HOLDS,
+    holds(
+        lambda: _torch_is_exact(is_causal=False),
+        lambda: SDPBackend.FLASH_ATTENTION in SDPBackend.__members__.values(),
+    ),
+)
+FLASH.not_checkable(
+    "in-fast-memory",
+    1268,
+    "fast SRAM cache",
+    "The tiles stay in the fast memory of the GPU.",
+    reason="A fact about kernels of a GPU.",
+)
 for name, line, place in (
     ("speed", 1232, "is 2-4× faster"),
     ("speed-again", 1268, "runs 2-4× faster"),

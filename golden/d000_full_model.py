@@ -1,4 +1,4 @@
-"""Document 000, lines 799 to 933, and 1272 to 1285: the whole model, and torch's own."""
+"""Document 000, lines 799 to 906, and 1272: the whole model."""
 
 import sympy
 import torch
@@ -11,8 +11,6 @@ from headcheck.golden.stated import HOLDS, count, shape
 from headcheck.reference import Decoder, Embedding, Encoder, LayerConfig, Seq2Seq, cross_entropy
 
 MODEL = Section("000", "full-model")
-OWN = Section("000", "torch-transformer")
-BRIEF = Section("000", "conclusion")
 
 SOURCE, TARGET = torch.zeros(2, 15, dtype=torch.long), torch.zeros(2, 12, dtype=torch.long)
 
@@ -26,12 +24,6 @@ def _reference() -> Seq2Seq:
     source, target = (Embedding(1000, 128, scaled=True, positions="sinusoidal") for _ in range(2))
     encoder, decoder = Encoder(config, 3, final_norm=False), Decoder(config, 3, final_norm=False)
     return Seq2Seq(source, target, encoder, decoder, tied=False, output_bias=True)
-
-
-def _reference_stacks() -> list[nn.Module]:
-    """The stacks of lines 916 to 919; torch puts a norm after each."""
-    config = _config(64, 256)
-    return [Encoder(config, 3, final_norm=True), Decoder(config, 3, final_norm=True)]
 
 
 def _stacks(d_model: int, d_ff: int, layers: int) -> int:
@@ -56,10 +48,6 @@ def _by_building() -> int:
             nn.TransformerDecoder(decoder, 3),
             nn.Linear(128, 1000),
         )
-
-
-def _torch_own() -> nn.Transformer:
-    return nn.Transformer(64, 8, 3, 3, 256, batch_first=True)
 
 
 def _logits() -> torch.Tensor:
@@ -281,98 +269,4 @@ MODEL.latent_fault(
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
     why_no_fault="It fails aloud.",
-)
-
-# Lines 908 to 933
-
-OWN.block(
-    "module",
-    912,
-    931,
-    "torch's model of 3 + 3 layers on embeddings.",
-    alone=Run(prints=("Output shape: torch.Size([2, 12, 64])", "Total params: 350464")),
-)
-OWN.confirmed(
-    "parameters",
-    931,
-    "sum(p.numel()",
-    "The parameters, which the block prints and the text does not.",
-    count(350_464),
-    counted(
-        lambda: _stacks(64, 256, 3) + 2 * 2 * 64,
-        lambda: _parameters(_torch_own()),
-        lambda: _parameters(*_reference_stacks()),
-    ),
-    formula=r"3 (49984 + 66752) + 2 \cdot 128",
-)
-OWN.confirmed(
-    "shape-output",
-    930,
-    "[2, 12, 64]",
-    "The shape of the output.",
-    shape(2, 12, 64),
-    counted(
-        lambda: contracted("btf,fd->btd", (2, 12, 256), (256, 64)),
-        lambda: _torch_own()(torch.zeros(2, 15, 64), torch.zeros(2, 12, 64)).shape,
-        lambda: (
-            Decoder(_config(64, 256), 3, final_norm=True)(
-                torch.zeros(2, 12, 64), torch.zeros(2, 15, 64)
-            ).shape
-        ),
-    ),
-)
-for name, line, place in (
-    ("everything", 910, "wraps everything into a single module"),
-    ("full-transformer", 915, "a full Transformer with one line"),
-):
-    OWN.erratum(
-        name,
-        line,
-        place,
-        "torch's module has embeddings and an output layer too.",
-        HOLDS,
-        holds(
-            lambda: _stacks(64, 256, 3) + 2 * 2 * 64 < _parameters(_torch_own()),
-            lambda: any(isinstance(each, nn.Embedding) for each in _torch_own().modules()),
-        ),
-        slip="It is the two stacks. Embeddings, positions and the output layer are left to the user, as line 933 says.",
-    )
-OWN.confirmed(
-    "what-is-missing",
-    933,
-    "add your own embedding layers, positional encoding, and output projection",
-    "torch's module has no embedding; its parameters are those of the stacks and their norms.",
-    HOLDS,
-    holds(
-        lambda: _stacks(64, 256, 3) + 2 * 2 * 64 == _parameters(_torch_own()),
-        lambda: not any(isinstance(each, nn.Embedding) for each in _torch_own().modules()),
-    ),
-)
-
-# Lines 1275 to 1280
-
-BRIEF.confirmed(
-    "two-and-three-sublayers",
-    1278,
-    "decoder blocks add masked self-attention and cross-attention",
-    "Attentions of an encoder and of a decoder block.",
-    shape(1, 2),
-    counted(
-        lambda: (1, 1 + 1),
-        lambda: tuple(
-            sum(isinstance(each, nn.MultiheadAttention) for each in layer(8, 1, 8).modules())
-            for layer in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-        ),
-        lambda: tuple(
-            sum(name.endswith("w_q") for name, _ in stack(_config(8, 8), 1, final_norm=False).named_modules())
-            for stack in (Encoder, Decoder)
-        ),
-    ),
-)
-BRIEF.not_checkable(
-    "multiple-relationships",
-    1276,
-    "multiple types of relationships",
-    "Heads capture different relationships.",
-    reason="What is learnt depends on a training that is not given.",
 )

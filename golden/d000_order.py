@@ -7,7 +7,7 @@ from headcheck.golden.derived import holds
 from headcheck.golden.exact import softmax_rows
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS
-from headcheck.reference import attention, masks
+from headcheck.reference import Embedding, attention, masks, sinusoidal
 
 ORDER = Section("000", "order")
 
@@ -44,6 +44,15 @@ def _reference(tokens: list[int], *, causal: bool = False) -> torch.Tensor:
     """The reference on the same tokens, in the order given."""
     x = torch.tensor(CAT_SAT_MAT.tolist(), dtype=torch.float64)[tokens][None, None]
     return attention(x, x, x, may_attend=masks.causal(3, 3) if causal else None).output[0, 0]
+
+
+def _embedding_and_code() -> bool:
+    """The reference's embedding of three tokens, against table and code."""
+    embedding, tokens = (
+        Embedding(3, 4, scaled=False, positions="sinusoidal").double(),
+        torch.tensor([[2, 0, 1]]),
+    )
+    return _near(embedding(tokens)[0], embedding.table.weight[tokens[0]] + sinusoidal(3, 4))
 
 
 def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -132,6 +141,18 @@ ORDER.confirmed(
                 - _attended(CAT_SAT_MAT + sympy.Matrix([[0, 1], [1, 0], [0, 2]]))
             )
         )
+    ),
+)
+ORDER.confirmed(
+    "added-to-each-token",
+    525,
+    "input = word_meaning + position_signal",
+    "The input of a layer is the embedding plus the code of the position.",
+    HOLDS,
+    holds(
+        lambda: sympy.ones(1, 4) + sympy.Matrix([[0, 1, 0, 1]]) == sympy.Matrix([[1, 2, 1, 2]]),
+        None,
+        _embedding_and_code,
     ),
 )
 ORDER.block(

@@ -358,3 +358,13 @@ WINDOW.latent_fault(
     prints="RuntimeError",
     why_no_fault="It fails aloud.",
 )
+WINDOW.latent_fault(
+    "small-is-not-zero",
+    1220,
+    "Weights of at most 0.001 count as zero: of two keys that are both in the window one is counted.",
+    blocks=("function",),
+    probe="x = torch.tensor([[8.0], [0.0]])\nweights = sliding_window_attention(x, x, x, window_size=1)[1]\n"
+    "print((weights > 0.001).sum(dim=-1).tolist(), (weights > 0).sum(dim=-1).tolist())",
+    prints="[1, 2] [2, 2]",
+    why_no_fault="It is in the printing, not in the attention.",
+)
