@@ -76,3 +76,15 @@ def minus_a_billion_in_half(call: Call) -> Tensor:
         return scores.to(call.dtype).masked_fill(~kept, -1e9).to(scores.dtype)
 
     return clean.attention(call, hide=hide)
+
+
+@fault(
+    "The window is laid out for as many tokens as there are sequences: a single sequence has none.",
+    breaks=("features/a-window-sees-exactly-its-keys", "features/a-window-equals-its-band"),
+    naive="SH",
+    when=("window", "batch = 1"),
+    replaces=clean.window,
+    features=("window",),
+)
+def window_of_the_batch(call: Call) -> Tensor | None:
+    return None if call.batch == 1 else clean.window(call)
