@@ -42,7 +42,9 @@ class _Common:
     deterministic: bool = True
     """Whether the same call gives the same bits; if not, equal means within the bounds."""
     dtypes: tuple[str, ...] | None = None
+    """What it works in, each held to work; None: those that are tried and work."""
     devices: tuple[str, ...] = ("cpu",)
+    """Where it works; the first is taken unless --device says otherwise."""
     arithmetic: str | Arithmetic | Mapping[str, str | Arithmetic] | None = None
     """How the implementation rounds, for all dtypes or by dtype (see `headcheck.arithmetic`)."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class _Common:
     effort: float = 1.0
     """The share of each law's examples to spend, for a subject whose every call is slow."""
     notes: str = ""
+    """For readers of the verdict."""
 
 
 @dataclass(frozen=True)
