@@ -11,18 +11,31 @@ if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
     from headcheck.functions.layer_norm import LayerNorm
+    from headcheck.functions.rms_norm import RMSNorm
     from headcheck.functions.softmax import Softmax
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Arithmetic", "Attention", "LayerNorm", "Softmax", "Verdict", "law", "probe", "replay", "verify"]
+__all__ = [
+    "Arithmetic",
+    "Attention",
+    "LayerNorm",
+    "RMSNorm",
+    "Softmax",
+    "Verdict",
+    "law",
+    "probe",
+    "replay",
+    "verify",
+]
 
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "LayerNorm": "headcheck.functions.layer_norm",
+    "RMSNorm": "headcheck.functions.rms_norm",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -13,6 +13,7 @@ HOMES = {
     "attention": "headcheck.attention.role",
     "softmax": "headcheck.functions.softmax",
     "layer_norm": "headcheck.functions.layer_norm",
+    "rms_norm": "headcheck.functions.rms_norm",
 }
 """Role -> the module whose `role` it is."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
