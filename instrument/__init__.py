@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headcheck.arithmetic import Arithmetic
     from headcheck.declarations import Attention
     from headcheck.functions.layer_norm import LayerNorm
+    from headcheck.functions.rms_norm import RMSNorm
     from headcheck.functions.rotary_inputs import Rotary
     from headcheck.functions.sinusoidal_inputs import Sinusoidal
     from headcheck.functions.softmax import Softmax
@@ -31,6 +32,7 @@ __all__ = [
     "Encoder",
     "LayerNorm",
     "MultiHeadAttention",
+    "RMSNorm",
     "Rotary",
     "Sinusoidal",
     "Softmax",
@@ -49,6 +51,7 @@ _HOMES = {
     "Encoder": "headcheck.modules.encoder",
     "LayerNorm": "headcheck.functions.layer_norm",
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
+    "RMSNorm": "headcheck.functions.rms_norm",
     "Rotary": "headcheck.functions.rotary_inputs",
     "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",

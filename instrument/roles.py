@@ -15,6 +15,7 @@ HOMES = {
     "rotary": "headcheck.functions.rotary",
     "sinusoidal": "headcheck.functions.sinusoidal",
     "layer_norm": "headcheck.functions.layer_norm",
+    "rms_norm": "headcheck.functions.rms_norm",
     "multi_head_attention": "headcheck.modules.multi_head.role",
     "encoder": "headcheck.modules.encoder",
     "decoder": "headcheck.modules.decoder",

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from headcheck.functions.rounding import Units, stored, sum_error
 
+MARGIN = 1.1
+"""A result may overflow where it comes this close to the largest number of a format: it is off by roundings."""
+
 
 class Affine(NamedTuple):
     """What multiplies the normalised row, and what is added to it."""
@@ -40,6 +43,7 @@ class Row:
         self.normalised = self.centred * self.scale
         self.raw = (x.abs() + self.mean.abs()) * self.scale if centring else self.normalised.abs()
         """The size of the terms of x r - mean r."""
+        self.small = unit.step_underflow + unit.weighted_underflow
         self.mean_error = self._mean_error()
         self.centred_error = self._centred_error()
         self.relative = self._relative()
@@ -77,13 +81,14 @@ class Row:
     def _relative(self) -> Tensor:
         """sqrt((variance + eps) / (variance - dvariance + eps)) - 1, and 4 u + 3 s for the root; inf where it fails.
 
-        A computed variance is never negative. A square, or the sum of all, may overflow in the format of the steps.
+        A computed variance is never negative. A square, or the sum of all, may overflow in the format of the steps
+        (`MARGIN`: roundings on the way there may enlarge it).
         """
         low = (self.variance - self._variance_error()).clamp(min=0.0) + self.eps
         low = low * (1 - 2 * self.unit.step) - self.unit.step_underflow
         relative = torch.sqrt((self.variance + self.eps) / low) - 1 + 4 * self.unit.sum + 3 * self.unit.step
         sums = torch.maximum(self.x.square() if not self.centring else self.centred.square(), self.x.abs())
-        fails = (low <= 0) | (sums.sum(dim=-1, keepdim=True) * 1.1 > self.unit.step_largest)
+        fails = (low <= 0) | (sums.sum(dim=-1, keepdim=True) * MARGIN > self.unit.step_largest)
         return torch.where(fails, torch.inf, relative)
 
     def _error(self) -> Tensor:
@@ -91,7 +96,7 @@ class Row:
         off = self.scale * (self.centred_error * (1 + self.relative) + self.centred.abs() * self.relative)
         off = off + 2 * self.unit.step * (self.normalised.abs() + off)
         off = off + self.unit.step_underflow * (1 + self.scale)
-        off = off + self.unit.weighted * (self.normalised.abs() + off)
+        off = off + self.unit.weighted * (self.normalised.abs() + off) + self.unit.weighted_underflow
         return torch.where(off.isnan() | self.relative.isinf(), torch.inf, off)
 
 
@@ -101,7 +106,7 @@ def output_bound(row: Row, affine: Affine, exact: Tensor) -> Tensor:
     after = max(row.unit.step, row.unit.weighted)
     product = weight * row.error + 2 * after * weight * size
     error = product + after * (exact.abs() + 2 * affine.bias.abs() + product)
-    return _stored(row, exact, error + row.unit.step_underflow * (2 + weight))
+    return stored(exact, error + row.small * (2 + weight), row.unit)
 
 
 def row_gradient_bounds(
@@ -114,10 +119,10 @@ def row_gradient_bounds(
     product = g * (row.error + (unit.weighted + 3 * unit.step + adding) * size)
     errors = {
         "x": _dx_error(row, affine.weight, cotangent),
-        "weight": _over_rows(product) + rows * unit.step_underflow,
+        "weight": _over_rows(product) + rows * row.small,
         "bias": _over_rows(g) * adding + rows * unit.step_underflow,
     }
-    return {name: _stored(row, gradient, errors[name]) for name, gradient in exact.items()}
+    return {name: stored(gradient, errors[name], unit) for name, gradient in exact.items()}
 
 
 def _dx_error(row: Row, weight: Tensor, cotangent: Tensor) -> Tensor:
@@ -133,26 +138,22 @@ def _dx_error(row: Row, weight: Tensor, cotangent: Tensor) -> Tensor:
     m2 = _mean(h * n)
     summing = row.adding + of_h
     e1 = summing * _mean(h.abs()) + (row.adding + 4 * unit.step) * _mean(n.abs()) * m2.abs()
-    e1 = e1 + unit.step_underflow if row.centring else torch.zeros_like(m1)
-    e2 = _mean(h.abs() * (dn + summing * (n.abs() + dn) + row.adding * row.raw)) + unit.step_underflow
-    inner = (of_h + 8 * unit.step) * (h.abs() + m1.abs() + (n * m2).abs()) + e1
+    e1 = e1 + row.small if row.centring else torch.zeros_like(m1)
+    e2 = _mean(h.abs() * (dn + summing * (n.abs() + dn) + row.adding * row.raw)) + row.small
+    inner = (of_h + 8 * unit.step) * (h.abs() + m1.abs() + (n * m2).abs()) + e1 + row.small
     inner = inner + (n.abs() + dn) * e2 + (dn + 4 * unit.sum * row.raw) * m2.abs()
     cubed = torch.expm1(3 * torch.log1p(row.relative))
     error = row.scale * ((1 + cubed) * inner + cubed * ((h - m1).abs() + (n * m2).abs()))
-    small = unit.step_underflow * (
-        row.centred.abs() * (2 + 2 * _mean((h * row.centred).abs())) + 4 + row.scale
-    )
-    return torch.where(_overflows(row, h) | error.isnan(), torch.inf, error + small)
+    small = unit.step_underflow * (row.centred.abs() * (2 + 2 * _mean((h * row.centred).abs())) + row.scale)
+    parts = row.scale * (h.abs() + m1.abs() + (n * m2).abs())
+    fails = _overflows(row, h) | (parts > unit.largest) | error.isnan()
+    return torch.where(fails, torch.inf, error + small + 4 * row.small)
 
 
 def _overflows(row: Row, h: Tensor) -> Tensor:
     """Where r^3 sum|h c|, of a derivative taken step by step, leaves the format of the steps."""
     product = (h * row.centred).abs().sum(dim=-1, keepdim=True).clamp(min=1.0)
-    return row.scale**3 * product * 1.1 > row.unit.step_largest
-
-
-def _stored(row: Row, exact: Tensor, error: Tensor) -> Tensor:
-    return stored(exact, error, row.unit)
+    return row.scale**3 * product * MARGIN > row.unit.step_largest
 
 
 def _mean(x: Tensor) -> Tensor:

@@ -16,9 +16,11 @@ from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.norm_bounds import Affine, Row, output_bound, row_gradient_bounds
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import units
-from headcheck.functions.subject import FunctionSubject
+from headcheck.functions.subject import FunctionSubject, Gradients
 from headcheck.recipes import option
 
+NORMS = ("layer_norm", "rms_norm")
+"""The roles that share the laws of properties/norms."""
 WEIGHT = ("weight", "gamma", "scale", "w", "g")
 EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps")
 DEFAULT_EPS = 1e-5
@@ -175,6 +177,11 @@ class NormSubject(FunctionSubject[NormInputs]):
         """What multiplies the normalised row."""
         return None if weight is None else weight + self.declaration.weight_offset
 
+    def multiplied(self, x: NormInputs, row: Tensor) -> Tensor:
+        """A row, or a cotangent, in float64, times what multiplies the normalised row."""
+        factor = self.factor(None if x.weight is None else x.weight.double())
+        return row.double() if factor is None else row.double() * factor
+
     def row(self, x: NormInputs, arithmetic: Arithmetic | None = None) -> Row:
         """The statistics of each row, and how far they may be off."""
         unit = units(arithmetic or self.arithmetic_for(x.dtype), x.dtype)
@@ -182,8 +189,7 @@ class NormSubject(FunctionSubject[NormInputs]):
 
     def _affine(self, x: NormInputs) -> Affine:
         one = torch.ones_like(x.x[0, 0], dtype=torch.float64)
-        weight = None if x.weight is None else self.factor(x.weight.double())
-        return Affine(one if weight is None else weight, one - one if x.bias is None else x.bias.double())
+        return Affine(self.multiplied(x, one), one - one if x.bias is None else x.bias.double())
 
     def bound(self, x: NormInputs) -> Tensor:
         exact, affine = self.expected(x), self._affine(x)
@@ -229,6 +235,23 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         if subject.own_eps is None or subject.declaration.eps is not None:
             return []
         return [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+
+
+def alternating(x: NormInputs, size: float) -> Tensor:
+    """Rows t, -t, t, -t, ...; of an odd row the last entry is 0. The mean is 0 exactly."""
+    row = torch.full_like(x.x, size)
+    row[..., 1::2] = -size
+    if x.x.shape[-1] % 2:
+        row[..., -1] = 0.0
+    return row
+
+
+def gradient_of(found: Gradients, name: str) -> Tensor:
+    """The gradient in float64. NotApplicable: the output carries none for this tensor."""
+    gradient = found[name]
+    if gradient is None:
+        raise NotApplicable(f"the output carries no gradient for {name}")
+    return gradient.double().cpu()
 
 
 def _vector(case: NormCase, name: str) -> Tensor | None:

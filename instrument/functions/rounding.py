@@ -30,6 +30,7 @@ class Units(NamedTuple):
     """Beyond it a step may overflow."""
     weighted: float
     """Of a normalised number as it meets what multiplies it."""
+    weighted_underflow: float
     carried: float
     """Of a gradient's sum that is carried from row to row."""
 
@@ -47,6 +48,7 @@ def units(arithmetic: Arithmetic, dtype: torch.dtype) -> Units:
         largest=min(rounding.softmax.largest, rounding.accumulate.largest, rounding.output.largest),
         step_largest=min(rounding.softmax.largest, rounding.accumulate.largest),
         weighted=rounding.probabilities.unit,
+        weighted_underflow=rounding.probabilities.underflow,
         carried=rounding.rescale.unit,
     )
 

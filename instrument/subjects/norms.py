@@ -1,6 +1,7 @@
 """Norms."""
 
 from headcheck.functions.layer_norm import LayerNorm
+from headcheck.functions.rms_norm import RMSNorm
 from headcheck.subjects import builtin
 
 
@@ -37,4 +38,27 @@ def torch_layer_norm() -> LayerNorm:
         biasless=True,
         dtypes=("float32", "float64", "bfloat16", "float16"),
         arithmetic={"float32": "native", "float64": "native", "bfloat16": rounded, "float16": rounded},
+    )
+
+
+@builtin("reference-rms-norm", "headcheck's own RMS norm.")
+def reference_rms_norm() -> RMSNorm:
+    """bfloat16 and float16 are computed in float32 and rounded once."""
+    from headcheck.reference.norms import rms_norm
+
+    return RMSNorm(rms_norm, name="reference-rms-norm", gradients=True, arithmetic="wide", weightless=True)
+
+
+@builtin("torch-rms-norm", "torch's RMS norm.")
+def torch_rms_norm() -> RMSNorm:
+    """16 bits are computed in float32 and rounded once."""
+    import torch
+
+    return RMSNorm(
+        torch.nn.functional.rms_norm,
+        name="torch-rms-norm",
+        gradients=True,
+        weightless=True,
+        dtypes=("float32", "float64", "bfloat16", "float16"),
+        arithmetic="wide",
     )

@@ -33,7 +33,7 @@ def a_common_shift_changes_nothing(norm: NormSubject, x: NormInputs) -> Comparis
     """Adding one whole number to a row of small whole numbers, which is exact, changes nothing."""
     whole = x.but(x=x.x.round().clamp(-8, 8))
     by = (16, -16, 64, -64, 96, -96, 200, -200)[x.case.seed % 8]
-    return norm.agree(whole.but(x=whole.x + by), whole)
+    return norm.agree(whole.but(x=whole.x + by), whole, what=f"output of whole numbers plus {by}")
 
 
 @law(
@@ -46,7 +46,7 @@ def a_large_mean_takes_no_digits(norm: NormSubject, x: NormInputs) -> Comparison
     """Rows so far from zero that the square of the mean holds no digit of the variance are normalised all the same."""
     whole = norm.bare(x).but(x=x.x.round().clamp(-3, 3))
     far = 2.0 ** round(1 - math.log2(torch.finfo(x.dtype).eps) / 2)
-    return norm.agree(whole.but(x=whole.x + far), whole)
+    return norm.agree(whole.but(x=whole.x + far), whole, what=f"output of whole numbers plus {far:g}")
 
 
 @law(
@@ -59,4 +59,4 @@ def a_constant_row_gives_the_bias(norm: NormSubject, x: NormInputs) -> Compariso
     size = (1.0, -3.0, 0.5, 100.0, -200.0)[x.case.seed % 5]
     constant = x.but(x=torch.full_like(x.x, size))
     exact = torch.zeros_like(x.x) if x.bias is None else x.bias.expand(x.x.shape)
-    return within(norm(constant), exact, norm.bound(constant))
+    return within(norm(constant), exact, norm.bound(constant), f"output of rows of {size:g}")

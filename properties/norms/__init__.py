@@ -1,3 +1,1 @@
 """Laws that layer norms and RMS norms share; each has an id in both roles."""
-
-NORMS = ("layer_norm",)

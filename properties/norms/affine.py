@@ -3,11 +3,10 @@
 import torch
 
 from headcheck.comparison import Comparison, within
-from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.functions.norms import NORMS, NormInputs, NormSubject
 from headcheck.functions.rounding import scaled
 from headcheck.given import having
 from headcheck.laws import law
-from headcheck.properties.norms import NORMS
 
 AFFINE = "y = n x weight + bias, element by element"
 WEIGHTED = having(weight="normal")
@@ -25,9 +24,9 @@ def the_weight_multiplies_the_normalised_row(norm: NormSubject, x: NormInputs) -
     """Each feature of the output is the normalised feature times its weight."""
     plain = norm.bare(x)
     weighted = plain.but(weight=x.weight)
-    weight = _factor(norm, x)
-    expected = norm(plain).double().cpu() * weight
-    return within(norm(weighted), expected, norm.bound(weighted) + scaled(norm.bound(plain), weight))
+    expected = norm.multiplied(x, norm(plain).cpu())
+    limit = norm.multiplied(x, torch.ones_like(x.x))
+    return within(norm(weighted), expected, norm.bound(weighted) + scaled(norm.bound(plain), limit))
 
 
 @law(
@@ -42,9 +41,10 @@ def the_output_scales_with_the_weight(norm: NormSubject, x: NormInputs) -> Compa
     """A weight twice or eight times as large gives twice or eight times the output, the bias apart."""
     a = (2.0, 8.0, -1.0, 0.25)[x.case.seed % 4]
     offset = norm.declaration.weight_offset
-    first = x.but(weight=(_factor(norm, x) - offset).to(x.dtype).clamp(-64, 64))
-    larger = first.but(weight=(a * _factor(norm, first) - offset).to(x.dtype))
-    ratio = _factor(norm, larger) / _factor(norm, first)
+    one = torch.ones_like(x.x[0, 0])
+    first = x.but(weight=one if x.weight is None else x.weight.clamp(-64, 64))
+    larger = first.but(weight=(a * norm.multiplied(first, one) - offset).to(x.dtype))
+    ratio = norm.multiplied(larger, one) / norm.multiplied(first, one)
     ratio = torch.where(ratio.isfinite(), ratio, 0.0)
     b = 0.0 if x.bias is None else x.bias.double()
     expected = (norm(first).double().cpu() - b) * ratio + b
@@ -64,7 +64,7 @@ def a_weight_of_zero_gives_the_bias(norm: NormSubject, x: NormInputs) -> Compari
     offset = norm.declaration.weight_offset
     closed = x.but(weight=torch.full_like(x.x[0, 0], -offset))
     expected = torch.zeros_like(x.x) if x.bias is None else x.bias.expand(x.x.shape)
-    return within(norm(closed), expected, norm.bound(closed))
+    return within(norm(closed), expected, norm.bound(closed), "output with a weight of zero")
 
 
 @law(
@@ -78,8 +78,3 @@ def no_weight_is_a_weight_of_one(norm: NormSubject, x: NormInputs) -> Comparison
     """Without a weight the output is what it is with a weight of ones."""
     one = torch.ones_like(x.x[0, 0]) - norm.declaration.weight_offset
     return norm.agree(x.but(weight=None), x.but(weight=one))
-
-
-def _factor(norm: NormSubject, x: NormInputs) -> torch.Tensor:
-    factor = norm.factor(None if x.weight is None else x.weight.double())
-    return torch.ones_like(x.x[0, 0], dtype=torch.float64) if factor is None else factor

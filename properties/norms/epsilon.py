@@ -1,24 +1,13 @@
 """Where eps stands, how large it is, and what it does to rows that are small beside it."""
 
 import torch
-from torch import Tensor
 
 from headcheck.comparison import Comparison, within
-from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.functions.norms import NORMS, NormInputs, NormSubject, alternating
 from headcheck.given import at_least
 from headcheck.laws import law
-from headcheck.properties.norms import NORMS
 
 ROOT = "Ba et al. 2016, section 3; Zhang and Sennrich 2019, equation (4); eps as in torch's documentation"
-
-
-def alternating(x: NormInputs, size: float) -> Tensor:
-    """Rows t, -t, t, -t, ...; of an odd row the last entry is 0. The mean is 0 exactly."""
-    row = torch.full_like(x.x, size)
-    row[..., 1::2] = -size
-    if x.x.shape[-1] % 2:
-        row[..., -1] = 0.0
-    return row
 
 
 @law(
@@ -33,7 +22,7 @@ def eps_stands_inside_the_root(norm: NormSubject, x: NormInputs) -> Comparison:
     t = (x.eps * (0.25, 1.0, 4.0)[x.case.seed % 3]) ** 0.5
     rows = norm.bare(x).but(x=alternating(x, t))
     exact = rows.x.double() / torch.sqrt(rows.x.double().square().mean(dim=-1, keepdim=True) + x.eps)
-    return within(norm(rows), exact, norm.bound(rows))
+    return within(norm(rows), exact, norm.bound(rows), f"output of rows t, -t, ... with t = {t:.3g}")
 
 
 @law(
@@ -49,7 +38,8 @@ def far_below_eps_a_row_is_only_divided(norm: NormSubject, x: NormInputs) -> Com
     rows = norm.bare(x).but(x=small)
     row = norm.row(rows)
     exact = row.centred / x.eps**0.5
-    return within(norm(rows), exact, norm.bound(rows) + exact.abs() * row.variance / (2 * x.eps))
+    limit = norm.bound(rows) + exact.abs() * row.variance / (2 * x.eps)
+    return within(norm(rows), exact, limit, f"output of x times {0.001 * x.eps**0.5:.3g}")
 
 
 @law(
@@ -64,7 +54,8 @@ def eps_scales_with_the_square_of_the_row(norm: NormSubject, x: NormInputs) -> C
     """Rows of another unit, with eps in the square of that unit, give the same output."""
     a = (2.0, 4.0, 8.0, 16.0)[x.case.seed % 4]
     rows = x.but(x=x.x.clamp(-100, 100))
-    return norm.agree(rows.but(x=a * rows.x, eps=a * a * rows.eps), rows)
+    what = f"output of {a:g} x with {a * a:g} eps"
+    return norm.agree(rows.but(x=a * rows.x, eps=a * a * rows.eps), rows, what=what)
 
 
 @law(
@@ -77,4 +68,4 @@ def a_row_of_zeros_gives_the_bias(norm: NormSubject, x: NormInputs) -> Compariso
     """Rows of zeros give the bias, or zeros where there is none."""
     zeros = x.but(x=torch.zeros_like(x.x))
     exact = torch.zeros_like(x.x) if x.bias is None else x.bias.expand(x.x.shape)
-    return within(norm(zeros), exact, norm.bound(zeros))
+    return within(norm(zeros), exact, norm.bound(zeros), "output of zeros")

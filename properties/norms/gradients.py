@@ -1,25 +1,12 @@
 """What a norm's own form says of its gradients."""
 
-import torch
-
-from headcheck.comparison import Comparison, NotApplicable, within
-from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.comparison import Comparison, within
+from headcheck.functions.norms import NORMS, NormInputs, NormSubject, gradient_of
 from headcheck.functions.rounding import scaled
-from headcheck.functions.subject import Gradients
 from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
-from headcheck.properties.norms import NORMS
 
 JACOBIAN = "dx = r (h - mean h - n mean(h n)), h = g w, without mean h where no mean is taken out"
-ROWS = one_of("rows", 1, 2, 17, 65, 129, 257)
-
-
-def gradient_of(found: Gradients, name: str) -> torch.Tensor:
-    """The gradient in float64. NotApplicable: the output carries none for this tensor."""
-    gradient = found[name]
-    if gradient is None:
-        raise NotApplicable(f"the output carries no gradient for {name}")
-    return gradient.double().cpu()
 
 
 @law(
@@ -33,8 +20,7 @@ def along_the_row_the_gradient_is_what_eps_leaves(norm: NormSubject, x: NormInpu
     """The gradient of a row is orthogonal to the row, but for the share of eps."""
     g, row = x.cotangent, norm.row(x)
     dx = gradient_of(norm.gradients(x, g, wanted=("x",)), "x")
-    weight = norm.factor(None if x.weight is None else x.weight.double())
-    h = g.double() if weight is None else g.double() * weight
+    h = norm.multiplied(x, g)
     h = h - h.mean(dim=-1, keepdim=True) if norm.CENTRING else h
     exact = (h * row.centred).sum(dim=-1) * (row.scale * x.eps / (row.variance + x.eps))[..., 0]
     limit = scaled(norm.gradient_bounds(x, g.double())["x"], row.x).sum(dim=-1)
@@ -63,7 +49,7 @@ def the_jacobian_is_symmetric(norm: NormSubject, x: NormInputs) -> Comparison:
     formula="dweight = sum over rows of g f(x, 1, 0)",
     guards="Partial sums left unwritten or out, with few rows or with many (flash-attention bdcae547).",
     needs=("weight",),
-    given=(having(weight="normal"), ROWS),
+    given=(having(weight="normal"), one_of("rows", 1, 2, 17, 65, 129, 257)),
     roles=NORMS,
 )
 def the_gradient_of_the_weight_is_summed_over_all_rows(norm: NormSubject, x: NormInputs) -> Comparison:

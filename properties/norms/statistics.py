@@ -3,12 +3,10 @@
 import torch
 
 from headcheck.comparison import Comparison, within
-from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.functions.norms import NORMS, NormInputs, NormSubject, alternating
 from headcheck.functions.rounding import scaled
 from headcheck.given import at_least, one_of
 from headcheck.laws import law
-from headcheck.properties.norms import NORMS
-from headcheck.properties.norms.epsilon import alternating
 
 
 @law(
@@ -36,7 +34,7 @@ def the_mean_is_over_all_features(norm: NormSubject, x: NormInputs) -> Compariso
     """Rows of ones of alternating sign come back with their own size, however long they are."""
     rows = norm.bare(x).but(x=alternating(x, 1.0))
     exact = rows.x.double() / torch.sqrt(rows.x.double().square().mean(dim=-1, keepdim=True) + x.eps)
-    return within(norm(rows), exact, norm.bound(rows))
+    return within(norm(rows), exact, norm.bound(rows), "output of rows 1, -1, ...")
 
 
 @law(
@@ -67,4 +65,4 @@ def a_common_scale_is_taken_out(norm: NormSubject, x: NormInputs) -> Comparison:
     larger, v = rows.but(x=a * rows.x), norm.row(rows).variance
     ratio = a * torch.sqrt((v + x.eps) / (a * a * v + x.eps))
     expected = norm(rows).double().cpu() * ratio
-    return within(norm(larger), expected, norm.bound(larger) + ratio * norm.bound(rows))
+    return within(norm(larger), expected, norm.bound(larger) + ratio * norm.bound(rows), f"output of {a:g} x")

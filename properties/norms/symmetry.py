@@ -3,10 +3,9 @@
 import torch
 
 from headcheck.comparison import Comparison, within
-from headcheck.functions.norms import NormInputs, NormSubject
+from headcheck.functions.norms import NORMS, NormInputs, NormSubject
 from headcheck.given import at_least
 from headcheck.laws import law
-from headcheck.properties.norms import NORMS
 
 EACH_ROW = "rows are normalised each by itself"
 

@@ -1,0 +1,148 @@
+"""The roles of norms: how a function's signature is read, what is found out about it, what the bound admits."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headcheck.comparison import within
+from headcheck.functions.norms import NormCase, NormInputs
+from headcheck.functions.role import FunctionRole
+from headcheck.judging import verify
+from headcheck.roles import role
+
+
+def of(name: str) -> FunctionRole[Any, Any]:
+    found: Any = role(name)
+    return found
+
+
+def prepared(name: str, function: Any, *dtypes: str, **declares: Any) -> tuple[Any, list[str]]:
+    declaration = of(name).declaration(function, **declares)
+    return of(name).prepare(declaration, dtypes=dtypes or ("float32",), device="cpu", seed=0)
+
+
+def test_an_eps_that_is_no_argument_is_measured() -> None:
+    """To three digits, and the verdict says so."""
+
+    def norm(x: Tensor) -> Tensor:
+        return functional.rms_norm(x, x.shape[-1:], eps=3e-6)
+
+    subject, notes = prepared("rms_norm", norm)
+    assert subject.own_eps == 3e-6
+    assert notes == ["eps: 3e-06, measured (it is no argument, and not declared)"]
+
+
+def test_a_declared_eps_is_not_measured() -> None:
+    """It is held to what it declares."""
+
+    def norm(x: Tensor) -> Tensor:
+        return functional.rms_norm(x, x.shape[-1:], eps=3e-6)
+
+    subject, notes = prepared("rms_norm", norm, eps=1e-6)
+    assert subject.own_eps == 1e-6
+    assert not notes
+    verdict = verify(of("rms_norm").declaration(norm, eps=1e-6), laws="eps-stands", profile="quick")
+    assert verdict.verdict == "breaks"
+
+
+def test_a_parameter_is_read_by_its_name_before_its_place() -> None:
+    """Where eps stands in the place of the bias, it is no bias."""
+
+    def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], weight, None, eps)
+
+    subject, _ = prepared("layer_norm", norm)
+    assert subject.places == {"weight": "weight", "bias": None, "eps": "eps"}
+    assert subject.lacks("bias") == "takes no bias"
+
+
+def test_parameters_of_other_names_are_given_by_place() -> None:
+    """x, weight, bias and eps, in the order of the canonical call."""
+
+    def norm(h: Tensor, p: Tensor, q: Tensor, r: float) -> Tensor:
+        return functional.layer_norm(h, h.shape[-1:], p, q, r)
+
+    subject, _ = prepared("layer_norm", norm)
+    assert subject.places == {"weight": 1, "bias": 2, "eps": 3}
+    assert verify(norm, role="layer_norm", laws="affine", dtype="float32", profile="quick").conforms
+
+
+def test_torch_s_functions_are_given_their_shape() -> None:
+    """A parameter named normalized_shape gets the size of the last axis."""
+    for name in ("layer_norm", "rms_norm"):
+        subject, _ = prepared(name, getattr(functional, name))
+        x = of(name).build(of(name).fit(of(name).case(dim=4), subject), subject)
+        assert subject(x).shape == (1, 1, 4)
+
+
+def test_whether_a_weight_may_be_missing_is_tried() -> None:
+    """A function that refuses None for its weight is never given None."""
+
+    def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return functional.rms_norm(x, x.shape[-1:], None, eps) * weight
+
+    subject, _ = prepared("rms_norm", norm)
+    assert subject.lacks("weightless") == "does not go without a weight"
+    assert of("rms_norm").fit(NormCase(weight="none"), subject).weight == "ones"
+    assert prepared("rms_norm", functional.rms_norm)[0].has("weightless")
+
+
+def test_the_models_of_arithmetic_are_told_apart() -> None:
+    """Rounded once, rounded before the weight as in Llama, stored at each step, rows added up in 16 bits."""
+
+    def rounded(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        h = x.float()
+        return weight * (h * torch.rsqrt(h.square().mean(dim=-1, keepdim=True) + eps)).to(x.dtype)
+
+    def stored(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return weight * (x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps))
+
+    found = {
+        "wide": ("rms_norm", functional.rms_norm),
+        "flash": ("rms_norm", rounded),
+        "opwise": ("rms_norm", stored),
+        "replace(named('opwise'), rescale='input')": ("layer_norm", functional.layer_norm),
+    }
+    for model, (name, function) in found.items():
+        subject, _ = prepared(name, function, "bfloat16")
+        assert str(subject.arithmetic["bfloat16"]) == model
+
+
+def test_the_bound_grows_with_the_mean_and_not_with_its_square() -> None:
+    """Two passes stay far within it at a mean of 4096 spreads; mean x^2 - mean^2 does not, whose error is kappa^2 u."""
+
+    def two_passes(x: Tensor) -> Tensor:
+        c = x - x.mean(dim=-1, keepdim=True)
+        return c * torch.rsqrt(c.square().mean(dim=-1, keepdim=True) + 1e-5)
+
+    def one_pass(x: Tensor) -> Tensor:
+        mean = x.mean(dim=-1, keepdim=True)
+        spread = x.square().mean(dim=-1, keepdim=True) - mean.square()
+        return (x - mean) * torch.rsqrt(spread.clamp(min=0.0) + 1e-5)
+
+    x = torch.tensor([[[1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 1.5, -1.5]]]) + 4096.0
+    subject, _ = prepared("layer_norm", two_passes, eps=1e-5)
+    inputs = NormInputs(NormCase(dim=8), x)
+    exact, bound = subject.expected(inputs), subject.bound(inputs)
+    assert within(two_passes(x), exact, bound).ratio < 0.5
+    assert within(one_pass(x), exact, bound).ratio > 2
+
+
+def test_nothing_is_claimed_where_a_step_overflows() -> None:
+    """A square beyond float16 is infinite when it is stored, and fine in float32."""
+    x = torch.tensor([[[300.0, 1.0], [30.0, 1.0]]], dtype=torch.float16)
+    inputs = NormInputs(NormCase(dim=2, dtype="float16"), x)
+    opwise, _ = prepared("rms_norm", functional.rms_norm, "float16", arithmetic="opwise")
+    wide, _ = prepared("rms_norm", functional.rms_norm, "float16", arithmetic="wide")
+    assert opwise.bound(inputs)[0].isinf().tolist() == [[True, True], [False, False]]
+    assert wide.bound(inputs).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_a_function_of_that_name_is_recognised(name: str) -> None:
+    """torch's functions and classes spelled in either way."""
+    assert of(name).recognises(getattr(functional, name))
+    assert of(name).recognises(getattr(torch.nn, {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}[name]))
