@@ -1,5 +1,7 @@
 """A shift is a rotation: what the code of a position says of positions nearby. No law here knows a frequency."""
 
+from collections.abc import Iterator
+
 import torch
 
 from headcheck.comparison import Comparison, holds, within
@@ -61,10 +63,12 @@ def inner_products_depend_on_the_offset_only(table: SinusoidalSubject, x: Sinuso
     guards="Positions in 16 bits: from 257 on neighbours share a row.",
     given=(at_least(d_model=2, length=2),),
 )
-def distinct_positions_have_distinct_codes(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+def distinct_positions_have_distinct_codes(
+    table: SinusoidalSubject, x: SinusoidalInputs
+) -> Iterator[Comparison]:
     """No two rows are equal, where rounding leaves room for it."""
-    k = _offset(x)
     rows, exact, off = table(x).double().cpu(), table.expected(x), table.bound(x).norm(dim=-1)
-    apart, should = ((each[k:] - each[:-k]).norm(dim=-1) for each in (rows, exact))
-    told = (apart > 0) | (should <= off[k:] + off[:-k])
-    return holds(told, apart, f"distance of rows {k} apart,", expected=1.0)
+    for k in (1, _offset(x)):
+        apart, should = ((each[k:] - each[:-k]).norm(dim=-1) for each in (rows, exact))
+        told = (apart > 0) | (should <= off[k:] + off[:-k])
+        yield holds(told, apart, f"distance of rows {k} apart,", expected=1.0)
