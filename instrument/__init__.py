@@ -14,15 +14,28 @@ if TYPE_CHECKING:
     from headcheck.judging import probe, replay, verify
     from headcheck.laws import law
     from headcheck.modules.causal_lm import CausalLM
+    from headcheck.modules.seq2seq import Seq2Seq
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Arithmetic", "Attention", "CausalLM", "Softmax", "Verdict", "law", "probe", "replay", "verify"]
+__all__ = [
+    "Arithmetic",
+    "Attention",
+    "CausalLM",
+    "Seq2Seq",
+    "Softmax",
+    "Verdict",
+    "law",
+    "probe",
+    "replay",
+    "verify",
+]
 
 _HOMES = {
     "Arithmetic": "headcheck.arithmetic",
     "Attention": "headcheck.declarations",
     "CausalLM": "headcheck.modules.causal_lm",
+    "Seq2Seq": "headcheck.modules.seq2seq",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
     "law": "headcheck.laws",

@@ -13,6 +13,7 @@ HOMES = {
     "attention": "headcheck.attention.role",
     "softmax": "headcheck.functions.softmax",
     "causal_lm": "headcheck.modules.causal_lm",
+    "seq2seq": "headcheck.modules.seq2seq",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
