@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headcheck.modules.decoder import Decoder
     from headcheck.modules.encoder import Encoder
     from headcheck.modules.multi_head.conventions import MultiHeadAttention
+    from headcheck.modules.seq2seq import Seq2Seq
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "MultiHeadAttention",
     "RMSNorm",
     "Rotary",
+    "Seq2Seq",
     "Sinusoidal",
     "Softmax",
     "Verdict",
@@ -53,6 +55,7 @@ _HOMES = {
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
     "RMSNorm": "headcheck.functions.rms_norm",
     "Rotary": "headcheck.functions.rotary_inputs",
+    "Seq2Seq": "headcheck.modules.seq2seq",
     "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",

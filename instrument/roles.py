@@ -19,6 +19,7 @@ HOMES = {
     "multi_head_attention": "headcheck.modules.multi_head.role",
     "encoder": "headcheck.modules.encoder",
     "decoder": "headcheck.modules.decoder",
+    "seq2seq": "headcheck.modules.seq2seq",
     "causal_lm": "headcheck.modules.causal_lm",
 }
 """Role -> the module whose `role` it is."""

@@ -314,7 +314,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
         ]
 
     def sound(self, subject: CausalLMSubject) -> bool:
-        sides = subject.declaration.padding if subject.has("is_real") else ()
+        sides = subject.sides if subject.has("is_real") else ()
         padded = [_padded(side) for side in sides]
         return all(
             problem_of(subject, x) is not None or subject(x)[x.is_real].isfinite().all() for x in padded

@@ -69,7 +69,8 @@ class TokenSubject(ModuleSubject[AnyInputs]):
 
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
-        self.forms = {name: next(self._forms(name)) for name in self.MASKS if self.places[name]}
+        masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
+        self.forms = {name: next(self._forms(name)) for name in masks}
         self.max_length: int | None = self.declaration.max_length
 
     @property
@@ -85,13 +86,21 @@ class TokenSubject(ModuleSubject[AnyInputs]):
         marked = [each.padding_idx for each in self.tables if each.padding_idx is not None]
         return next(iter(marked), None) if declared is None else declared
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """On which sides a batch may be padded."""
+        declared: tuple[str, ...] = self.declaration.padding
+        return declared
+
     def lacks(self, feature: str) -> str | None:
         side, _, rest = feature.partition("_")
+        if feature in self.MASKS and not self.sides:
+            return f"{self.FEATURES[feature]}, as declared"
         if feature in self.MASKS and self.declaration.pad_token is not None:
             return None
         if rest == "padding" and side in SIDES:
             absent = next((reason for mask in self.MASKS if (reason := self.lacks(mask))), None)
-            return absent or (None if side in self.declaration.padding else self.FEATURES[feature])
+            return absent or (None if side in self.sides else self.FEATURES[feature])
         return super().lacks(feature)
 
     def mask(self, argument: str, is_real: Tensor | None) -> Tensor | None:

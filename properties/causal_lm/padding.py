@@ -63,7 +63,7 @@ def rows_of_different_lengths_are_each_itself_alone(
     model: CausalLMSubject, x: TokenInputs
 ) -> Iterator[Comparison]:
     """In a batch whose rows have padding of different lengths, each row is what it is alone."""
-    side = model.declaration.padding[x.case.seed % len(model.declaration.padding)]
+    side = model.sides[x.case.seed % len(model.sides)]
     missing = [(x.case.seed + 2 * row) % 3 for row in range(len(x.tokens))]
     real = torch.arange(x.length) >= torch.tensor(missing)[:, None]
     real = real if side == "left" else real.flip(1)
@@ -81,7 +81,7 @@ def rows_of_different_lengths_are_each_itself_alone(
 )
 def what_stands_in_padding_does_not_matter(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """Whatever tokens stand in the padding, the logits of the real ones stay."""
-    side = model.declaration.padding[x.case.seed % len(model.declaration.padding)]
+    side = model.sides[x.case.seed % len(model.sides)]
     filling = _filling(model, x, "padding")
     one, other = (_padded(x, tokens, side) for tokens in (filling, (filling + 1) % model.vocab))
     real = slice(-x.length, None) if side == "left" else slice(x.length)

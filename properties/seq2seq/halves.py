@@ -1,0 +1,92 @@
+"""Encoder and decoder one after the other are the whole."""
+
+from functools import partial
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.given import at_least
+from headcheck.laws import law
+from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
+
+SPLIT = "Vaswani et al. 2017, figure 1: the encoder runs once, the decoder for each token that is written"
+
+
+@law(
+    source=SPLIT,
+    formula="decode(target, encode(source)) = f(source, target)",
+    guards="A final norm, a scale or positions in one of the two ways only.",
+    needs=("halves",),
+)
+def encoding_then_decoding_is_the_whole(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """The decoder, given the memory of a source, gives the logits of the whole."""
+    return model.close(model.decoded(x.target, model.memory(x.source)), model(x), x)
+
+
+@law(
+    source=SPLIT,
+    formula="decode(a, m), decode(b, m), decode(a, m) again: the first and the last are the same",
+    guards="A decoder that writes into the memory, so that the second token of a generation reads another one.",
+    needs=("halves",),
+)
+def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """A memory that was read gives afterwards what it gave before."""
+    memory = model.memory(x.source)
+    first = model.decoded(x.target, memory)
+    model.decoded(model.another(x).target, memory)
+    return same(model.decoded(x.target, memory), first, "logits, the second time")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: each position in the encoder can attend to all positions",
+    formula="source[s] changed: memory[r] changes, for each r and s",
+    guards="The causal mask of the decoder in the encoder too.",
+    needs=("halves", "full_context"),
+    given=(at_least(source_len=2),),
+)
+def each_state_of_the_memory_sees_the_whole_source(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Each source token has an influence on the state of every source token."""
+    place = x.case.seed % x.source.shape[1]
+    if not model.shows(partial(_reaches_all, model, x, place)):
+        raise LawBroken(
+            f"some state of the memory does not depend on the source at {place} "
+            "(where that is meant, declare full_context=False)"
+        )
+    return same(x.source, x.source)
+
+
+def _reaches_all(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
+    other = x.source.clone()
+    other[:, place] = x.other("source", model.source_vocab)[:, place]
+    differs: torch.Tensor = model.states_of(other) != model.states_of(x.source)
+    return bool(differs.flatten(2).any(dim=2).all())
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: every position in the decoder attends over all positions of the input",
+    formula="memory[s] changed: logits[0] and logits[-1] change, for each s",
+    guards="A causal mask, or a window, that reaches the attention to the memory (MSK-16: TransformerEngine 629).",
+    needs=("halves", "full_context"),
+)
+def every_target_reads_the_whole_memory(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Each state of the memory has an influence on the logits of the first target and of the last."""
+    last = x.source.shape[1] - 1
+    for place in sorted({0, last, x.case.seed % (last + 1)}):
+        for at in (0, -1):
+            if not model.shows(partial(_is_read, model, x, place, at)):
+                raise LawBroken(
+                    f"the logits of target {at % x.target.shape[1]} do not depend on the memory's state {place} "
+                    "(where that is meant, declare full_context=False)"
+                )
+    return same(x.source, x.source)
+
+
+def _is_read(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:
+    memory = model.memory(x.source)
+    if not isinstance(memory, torch.Tensor) or memory.shape[:2] != x.source.shape:
+        raise NotApplicable("the memory has no state for each source token")
+    other = memory.clone()
+    noise = torch.randn(other[:, place].shape, generator=x.generator("memory"))
+    other[:, place] += noise.to(other) * (1 + other[:, place].abs().max())
+    differs = model.decoded(x.target, other)[:, at] != model.decoded(x.target, memory)[:, at]
+    return bool(differs.any(dim=1).all())

@@ -1,0 +1,72 @@
+"""Every position of the target sees the whole source."""
+
+from functools import partial
+
+from headcheck.comparison import Comparison, LawBroken, same
+from headcheck.given import at_least
+from headcheck.laws import law
+from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: every position in the decoder attends over all positions of the input",
+    formula="source[s] changed: logits[0] and logits[-1] change, for each s",
+    guards="A source that is cut at its first or last token, an encoder and an attention to the memory that are both "
+    "causal.",
+    needs=("full_context",),
+)
+def every_source_token_counts(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Each source token has an influence on the logits of the first target and of the last."""
+    last = x.source.shape[1] - 1
+    for place in sorted({0, last, x.case.seed % (last + 1)}):
+        for at in (0, -1):
+            if not model.shows(partial(_counts, model, x, place, at)):
+                raise LawBroken(
+                    f"the logits of target {at % x.target.shape[1]} do not depend on the source at {place} "
+                    "(where that is meant, declare full_context=False)"
+                )
+    return same(x.source, x.source)
+
+
+def _counts(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:
+    other = x.source.clone()
+    other[:, place] = x.other("source", model.source_vocab)[:, place]
+    differs = model(x.but(source=other))[:, at] != model(x)[:, at]
+    return bool(differs.any(dim=1).all())
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.5: without positions there is no order",
+    formula="two source tokens exchanged: the logits change",
+    guards="Positions that the target has and the source has not.",
+    needs=("positions",),
+    given=(at_least(source_len=2),),
+)
+def the_order_of_the_source_counts(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Two different source tokens exchanged give other logits."""
+    source = x.source.clone()
+    source[:, 1] = x.other("source", model.source_vocab)[:, 0]
+    ordered = x.but(source=source)
+    exchanged = x.but(source=source[:, [1, 0, *range(2, source.shape[1])]])
+    if not model.shows(lambda: model.moves(model(exchanged), model(ordered), x)):
+        model.require_fine(x)
+        raise LawBroken(
+            "no logits depend on the order of the first two source tokens "
+            "(where that is meant, declare positions=False)"
+        )
+    return same(x.source, x.source)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.4: learned embeddings convert the input tokens and the output tokens",
+    formula="each table of tokens, or one that shares its weight, is read",
+    guards="A target that is looked up in the table of the source, its own table being left as it was made.",
+    needs=("tables",),
+    share=0.1,
+)
+def every_table_of_tokens_is_read(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """The logits depend on every embedding that has a row for each token."""
+    unread = model.unread_tables(x)
+    if unread:
+        raise LawBroken(f"the logits do not depend on {', '.join(unread)}")
+    return same(x.source, x.source)

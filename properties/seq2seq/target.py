@@ -1,0 +1,82 @@
+"""The decoder is blind to what it is to write, and sees all that stands before."""
+
+from functools import partial
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.given import at_least
+from headcheck.laws import law
+from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
+
+MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow in the decoder is prevented"
+
+
+@law(
+    source=MASKED,
+    formula="target[:t] the same: logits[:t] the same",
+    guards="A causal mask that is off by one, or not in every layer; teacher forcing that hands over the answer.",
+    given=(at_least(target_len=2),),
+    share=2.0,
+)
+def later_targets_do_not_matter(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Whatever target tokens come later, the logits of the earlier positions stay."""
+    other = x.target.clone()
+    other[:, x.cut :] = x.other("target", model.vocab)[:, x.cut :]
+    earlier = model(x.but(target=other))[:, : x.cut], model(x)[:, : x.cut]
+    return model.close(*earlier, x, "logits of an earlier position")
+
+
+@law(
+    source=MASKED,
+    formula="d logits[t] / d embedding of target[s] = 0 for s > t",
+    guards="A leak that its own weight hides: a key that is masked in the forward pass and not in the backward.",
+    needs=("tables",),
+    given=(at_least(target_len=2),),
+    share=0.5,
+)
+def no_gradient_comes_from_later_targets(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """The logits of a position have no gradient with respect to the embedding of a later target token."""
+    if x.source.shape[1] == x.target.shape[1]:
+        raise NotApplicable("source and target are of one length: their vectors cannot be told apart")
+    gradient = partial(model.gradient_of_targets, x, x.cut - 1)
+    later = gradient()[:, x.cut :]
+    noise = model.noise_of(gradient)
+    return within(later, torch.zeros_like(later), noise, "gradient of a later target")
+
+
+@law(
+    source="a prefix is a sequence of its own: what generation relies on",
+    formula="f(source, target[:t]) = f(source, target)[:t]",
+    guards="Positions counted from the end, a mask kept for the longest target, a scale of the length.",
+    given=(at_least(target_len=2),),
+)
+def a_target_prefix_gives_the_same_logits(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """A target cut short has the logits of the longer one up to the cut."""
+    prefix = x.but(target=x.target[:, : x.cut])
+    return model.close(model(prefix), model(x)[:, : x.cut], x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: all positions up to and including that position",
+    formula="target[s] changed: logits[t] change, for each s <= t",
+    guards="A first target that is cut off, a mask that hides the diagonal, a target that is shifted twice.",
+    needs=("full_context",),
+)
+def every_earlier_target_counts(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """Each target token, the position's own included, has an influence on its logits."""
+    last = x.target.shape[1] - 1
+    for place in sorted({0, last, x.cut % (last + 1)}):
+        if not model.shows(partial(_counts, model, x, place)):
+            raise LawBroken(
+                f"the logits of position {last} do not depend on the target at {place} "
+                "(where that is meant, declare full_context=False)"
+            )
+    return same(x.target, x.target)
+
+
+def _counts(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
+    other = x.target.clone()
+    other[:, place] = x.other("target", model.vocab)[:, place]
+    differs = model(x.but(target=other))[:, -1] != model(x)[:, -1]
+    return bool(differs.any(dim=1).all())
