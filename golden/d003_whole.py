@@ -25,7 +25,7 @@ class SinusoidalPositionalEncoding(nn.Identity):
     pass
 """
 """A stand-in for the class of positions, which adds nothing."""
-PARTS = ("003/multi-head/module", "003/encoder-layer/layer", "003/decoder-layer/layer", "class")
+PARTS = ("003/multi-head/module", "003/encoder-layer/layer", "003/decoder-layer/layer", "003/whole/class")
 SMALL = "Transformer(9, 9, 4, 2, 8, 2, 2).eval()"
 
 
