@@ -33,7 +33,11 @@ def declarations_page() -> str:
 
 def _declaration(name: str) -> Any:
     of_role: Any = role(name)
-    return type(of_role.declare(lambda query, key, value: None, "")) if name == "attention" else of_role.declaration
+    return (
+        type(of_role.declare(lambda query, key, value: None, ""))
+        if name == "attention"
+        else of_role.declaration
+    )
 
 
 def _common() -> Any:

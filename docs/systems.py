@@ -232,6 +232,7 @@ SYSTEMS = (
         reference=("Classifier",),
         laws=("encoder",),
         why={"proofs": NO_PROOF},
+        golden=("003/encoder-only",),
     ),
     System(
         name="decoder-only language model",
@@ -239,6 +240,7 @@ SYSTEMS = (
         reference=("CausalLM",),
         laws=("causal-lm",),
         why={"proofs": NO_PROOF},
+        golden=("003/decoder-only",),
     ),
     System(
         name="generation: temperature, greedy, sampled; key-value cache",
@@ -249,13 +251,13 @@ SYSTEMS = (
             "softmax/a-low-temperature-picks-the-highest-score",
             "softmax/a-high-temperature-makes-weights-equal",
         ),
+        golden=("003/decoder-only",),
     ),
     System(
         name="vision transformer: patches by convolution and by unfold",
         documents="000, line 1089",
         reference=("PatchEmbedding", "VisionTransformer", "unfold_patches"),
-        laws=("vision",),
-        why={"proofs": NO_PROOF},
+        why={"laws": NO_LAW, "proofs": NO_PROOF},
         golden=(
             "000/vision",
             "000/vision-code",

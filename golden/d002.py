@@ -269,7 +269,7 @@ for letter, weight, printed, lines, said in (
     for token, line in enumerate(lines):
         row = printed.split("; ")[token]
         HAND.confirmed(
-            f"{letter}-{TOKENS[token]}",
+            f"{letter}-{TOKENS[token].lower()}",
             line,
             f"[{row.replace(' ', ', ')}]",
             f'The {letter} of "{TOKENS[token]}", which {said}.',

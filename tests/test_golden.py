@@ -222,7 +222,9 @@ def test_two_entries_of_one_id_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [*LEDGER.claims.values(), *LEDGER.blocks.values(), *LEDGER.probes.values()], ids=str
+    "entry",
+    [*LEDGER.claims.values(), *LEDGER.blocks.values(), *LEDGER.probes.values()],
+    ids=lambda entry: f"{type(entry).__name__} {entry.id}",
 )
 def test_an_entry_reads_well(entry: Claim | Block | ledger.Probe) -> None:
     """An id in small letters, a sentence, and no more than a few words of the document."""

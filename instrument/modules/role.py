@@ -23,6 +23,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     """Modules of these classes are recognised as subjects of this role."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a class or function by which it is recognised."""
+    classes = True
+    """A class may be named in place of an instance: it is made without arguments, unless the role says otherwise."""
 
     def notes(self, subject: Any) -> list[str]:
         """What else the preparation finds out; it may change the subject."""

@@ -107,6 +107,10 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             with torch.random.fork_rng([]):
                 torch.manual_seed(0)
                 given = self.clock.call(given)
+        if isinstance(given, type):
+            raise SubjectError(
+                f"{given.__name__} needs arguments; name a function without parameters that makes one"
+            )
         if not isinstance(given, nn.Module):
             return given
         self.aliased = aliased(given)

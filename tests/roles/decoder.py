@@ -353,9 +353,15 @@ def nan_leaks() -> nn.Module:
 )
 def gradient_of_a_mean() -> nn.Module:
     class Wrong(Layer):
-        def forward(self, x: Tensor, memory: Tensor, *masks: Tensor | None, **named: Tensor | None) -> Tensor:
+        def forward(
+            self,
+            x: Tensor,
+            memory: Tensor,
+            is_real: Tensor | None = None,
+            memory_is_real: Tensor | None = None,
+        ) -> Tensor:
             mean = x.mean(dim=1, keepdim=True) + memory.mean(dim=1, keepdim=True)
-            return super().forward(x, memory, *masks, **named) + (mean - mean.detach())
+            return super().forward(x, memory, is_real, memory_is_real) + (mean - mean.detach())
 
     return Wrong()
 
