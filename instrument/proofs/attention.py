@@ -22,7 +22,7 @@ def permuting_queries_permutes_rows(t: Terms) -> Equations:
     yield equal(t.attention(swap * query, key, value), swap * t.attention(query, key, value))
 
 
-@proof()
+@proof(proves=("multi-head-attention/symmetry/permuting-tokens-permutes-the-output",))
 def self_attention_permutes_with_its_tokens(t: Terms) -> Equations:
     """Tokens in another order give the same rows in that order: without positions there is no order."""
     tokens, swap = t.matrix("x", 2, 1), t.permutation((1, 0))

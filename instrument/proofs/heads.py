@@ -3,14 +3,14 @@
 from headcheck.proofs import Equations, Terms, equal, proof
 
 
-@proof()
+@proof(proves=("multi-head-attention/heads/what-the-heads-give-adds-up",))
 def the_output_projection_sums_over_heads(t: Terms) -> Equations:
     """Concatenated heads times W equal the sum of each head times its own rows of W."""
     heads, weight = [t.matrix(name, 2, 2) for name in "ab"], t.matrix("w", 4, 2)
     yield equal(t.concatenated(heads) * weight, heads[0] * weight[:2, :] + heads[1] * weight[2:, :])
 
 
-@proof()
+@proof(proves=("multi-head-attention/heads/permuting-heads-with-the-output-projection-changes-nothing",))
 def heads_may_change_places(t: Terms) -> Equations:
     """Heads in another order, the rows of the output projection with them, give the same output."""
     heads, weight = [t.matrix(name, 2, 2) for name in "ab"], t.matrix("w", 4, 2)

@@ -3,13 +3,13 @@
 from headcheck.proofs import Equations, Terms, equal, proof
 
 
-@proof()
+@proof(proves=("layer-norm/statistics/a-normalised-row-has-mean-zero",))
 def layer_norm_has_mean_zero(t: Terms) -> Equations:
     """The entries of the output sum to 0."""
     yield equal(t.centre(t.layer_norm(t.row("x", 3), t.positive("epsilon")), "'"), 0)
 
 
-@proof()
+@proof(proves=("layer-norm/statistics/the-mean-square-is-what-eps-leaves",))
 def layer_norm_has_almost_variance_one(t: Terms) -> Equations:
     """The variance of the output is var / (var + eps): 1 where eps is 0."""
     entries, eps = t.row("x", 3), t.positive("epsilon")
@@ -18,14 +18,14 @@ def layer_norm_has_almost_variance_one(t: Terms) -> Equations:
     yield equal(t.spread(t.layer_norm(entries, 0), "'"), 1)
 
 
-@proof()
+@proof(proves=("layer-norm/statistics/a-common-shift-changes-nothing",))
 def layer_norm_ignores_a_shift(t: Terms) -> Equations:
     """Adding one number to all entries changes nothing."""
     entries, eps = t.row("x", 3), t.positive("epsilon")
     yield equal(t.layer_norm(entries + t.number("t") * t.ones(3), eps, "'"), t.layer_norm(entries, eps))
 
 
-@proof()
+@proof(proves=("layer-norm/epsilon/eps-scales-with-the-square-of-the-row",))
 def layer_norm_ignores_a_scale(t: Terms) -> Equations:
     """Entries times a > 0 with eps times a^2 give the same: without eps, the scale changes nothing."""
     entries, eps, factor = t.row("x", 3), t.positive("epsilon"), t.positive("a")
@@ -33,7 +33,7 @@ def layer_norm_ignores_a_scale(t: Terms) -> Equations:
     yield equal(t.layer_norm(factor * entries, 0, "'"), t.layer_norm(entries, 0))
 
 
-@proof()
+@proof(proves=("layer-norm/statistics/a-constant-row-gives-the-bias",))
 def layer_norm_of_a_constant_row_is_zero(t: Terms) -> Equations:
     """If all entries are equal and eps > 0, the output is 0."""
     yield equal(t.layer_norm(t.number("c") * t.ones(3), t.positive("epsilon")), t.zeros(t.ones(3)))
@@ -51,7 +51,7 @@ def the_gradient_of_layer_norm(t: Terms) -> Equations:
     yield equal(t.jacobian([t.dot(cotangent, output)], entries), formula)
 
 
-@proof()
+@proof(proves=("rms-norm/statistics/the-mean-square-is-what-eps-leaves",))
 def rms_norm_has_almost_mean_square_one(t: Terms) -> Equations:
     """The mean square of the output is ms / (ms + eps), ms that of the input: 1 where eps is 0."""
     entries, eps = t.row("x", 3), t.positive("epsilon")
@@ -59,7 +59,7 @@ def rms_norm_has_almost_mean_square_one(t: Terms) -> Equations:
     yield equal(t.mean_square(output, "'"), before / (before + eps))
 
 
-@proof()
+@proof(proves=("rms-norm/epsilon/eps-scales-with-the-square-of-the-row",))
 def rms_norm_ignores_a_scale(t: Terms) -> Equations:
     """RMS norm of a > 0 times the entries, with eps times a^2, is the same: without eps, the scale changes nothing."""
     entries, eps, factor = t.row("x", 3), t.positive("epsilon"), t.positive("a")

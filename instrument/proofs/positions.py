@@ -5,7 +5,7 @@ from headcheck.proofs import Equations, Terms, equal, proof
 # The sinusoidal code
 
 
-@proof()
+@proof(proves=("sinusoidal/shifts/one-rotation-for-each-offset",))
 def one_matrix_shifts_every_position(t: Terms) -> Equations:
     """A matrix that depends on the offset alone takes the code of p to that of p + k, for every p."""
     position, offset = t.number("p"), t.number("k")
@@ -13,7 +13,7 @@ def one_matrix_shifts_every_position(t: Terms) -> Equations:
     yield equal(t.sinusoid(position + offset, 4), turns * t.sinusoid(position, 4))
 
 
-@proof()
+@proof(proves=("sinusoidal/shifts/inner-products-depend-on-the-offset-only",))
 def inner_products_depend_on_the_offset(t: Terms) -> Equations:
     """PE(p).PE(p + k) is the sum of cos(k w) over the frequencies w: p is not in it."""
     position, offset = t.number("p"), t.number("k")
@@ -21,14 +21,14 @@ def inner_products_depend_on_the_offset(t: Terms) -> Equations:
     yield equal(product, sum(t.cos(offset * t.frequency(pair, 4)) for pair in range(2)))
 
 
-@proof()
+@proof(proves=("sinusoidal/waves/every-row-has-the-same-norm",))
 def the_code_has_a_constant_norm(t: Terms) -> Equations:
     """|PE(p)|^2 = d / 2."""
     code = t.sinusoid(t.number("p"), 4)
     yield equal(t.dot(code, code), 2)
 
 
-@proof()
+@proof(proves=("sinusoidal/waves/wavelengths-form-a-geometric-row",))
 def the_wavelengths_are_a_geometric_row(t: Terms) -> Equations:
     """The first is 2 pi, each is 10000^(2 / d) times the one before, and the one after the last 10000 x 2 pi."""
     pair, dims = t.nonnegative("i"), t.positive("d")
@@ -50,7 +50,7 @@ def each_pair_repeats_after_its_wavelength(t: Terms) -> Equations:
 # Rotary positions
 
 
-@proof()
+@proof(proves=("rotary/rotation/dot-products-depend-on-the-distance-only",))
 def dot_products_depend_on_the_relative_position(t: Terms) -> Equations:
     """R(m) q . R(n) k = q . R(n - m) k."""
     query, key = t.row("q", 4).T, t.row("k", 4).T
@@ -59,14 +59,19 @@ def dot_products_depend_on_the_relative_position(t: Terms) -> Equations:
         yield equal(t.dot(rope(query, here), rope(key, there)), t.dot(query, rope(key, there - here)))
 
 
-@proof()
+@proof(proves=("rotary/rotation/turns-add-up",))
 def rotations_compose(t: Terms) -> Equations:
     """Turning by m and then by n is turning by m + n."""
     vector, here, there = t.row("x", 4).T, t.number("m"), t.number("n")
     yield equal(t.rope(t.rope(vector, here), there), t.rope(vector, here + there))
 
 
-@proof()
+@proof(
+    proves=(
+        "rotary/rotation/position-zero-changes-nothing",
+        "rotary/rotation/a-position-below-zero-turns-back",
+    )
+)
 def rotations_invert(t: Terms) -> Equations:
     """Turning by m and then by -m gives the vector back; position 0 leaves it as it is."""
     vector, here = t.row("x", 4).T, t.number("m")
@@ -74,7 +79,7 @@ def rotations_invert(t: Terms) -> Equations:
     yield equal(t.rope(vector, 0), vector)
 
 
-@proof()
+@proof(proves=("rotary/rotation/norms-are-kept",))
 def rotations_keep_norms(t: Terms) -> Equations:
     """|R(m) x|^2 = |x|^2, and so it is for each pair."""
     vector = t.row("x", 4).T
@@ -83,14 +88,14 @@ def rotations_keep_norms(t: Terms) -> Equations:
         yield equal(t.dot(turned[pair], turned[pair]), t.dot(vector[pair], vector[pair]))
 
 
-@proof()
+@proof(proves=("rotary/rotation/turning-is-linear",))
 def rotations_are_linear(t: Terms) -> Equations:
     """R(m) (a x + y) = a R(m) x + R(m) y."""
     vector, other, factor, here = t.row("x", 2).T, t.row("y", 2).T, t.number("a"), t.number("m")
     yield equal(t.rope(factor * vector + other, here), factor * t.rope(vector, here) + t.rope(other, here))
 
 
-@proof()
+@proof(proves=("rotary/conventions/the-two-pairings-are-a-permutation-apart",))
 def the_two_pairings_are_each_others_permutation(t: Terms) -> Equations:
     """Dims reordered from interleaved to half and turned by halves are the interleaved ones, reordered."""
     vector, here = t.row("x", 4).T, t.number("m")
@@ -98,7 +103,7 @@ def the_two_pairings_are_each_others_permutation(t: Terms) -> Equations:
     yield equal(t.rope_half(to_half * vector, here), to_half * t.rope(vector, here))
 
 
-@proof()
+@proof(proves=("rotary/conventions/pairs-are-multiplied-as-complex-numbers",))
 def a_rotation_is_a_complex_factor(t: Terms) -> Equations:
     """A pair (x, y), read as x + i y, is multiplied by exp(i m)."""
     vector, here = t.row("x", 2).T, t.number("m")

@@ -5,7 +5,12 @@ from itertools import permutations
 from headcheck.proofs import Equations, Terms, at_most, equal, proof
 
 
-@proof(proves=("attention/distribution/weights-sum-to-one",))
+@proof(
+    proves=(
+        "attention/distribution/weights-sum-to-one",
+        "softmax/distribution/weights-sum-to-one",
+    )
+)
 def rows_sum_to_one(t: Terms) -> Equations:
     """The weights of a row sum to 1."""
     yield equal(sum(t.softmax(t.row("s", 3))), 1)
@@ -17,7 +22,12 @@ def weights_are_not_negative(t: Terms) -> Equations:
     yield at_most(t.zeros(t.row("s", 3)), t.softmax(t.row("s", 3)))
 
 
-@proof(proves=("attention/symmetry/a-common-score-shift-changes-nothing",))
+@proof(
+    proves=(
+        "attention/symmetry/a-common-score-shift-changes-nothing",
+        "softmax/symmetry/a-common-shift-changes-nothing",
+    )
+)
 def a_shift_changes_nothing(t: Terms) -> Equations:
     """Adding one number to all scores of a row changes no weight."""
     scores = t.row("s", 3)
@@ -31,7 +41,7 @@ def a_shift_moves_the_log_sum_exp(t: Terms) -> Equations:
     yield equal(t.log_sum_exp(scores + shift * t.ones(3)), t.log_sum_exp(scores) + shift)
 
 
-@proof()
+@proof(proves=("softmax/symmetry/permuting-entries-permutes-weights",))
 def permuted_scores_permute_weights(t: Terms) -> Equations:
     """Scores in another order give the same weights in that order."""
     scores = t.row("s", 3)
@@ -40,7 +50,7 @@ def permuted_scores_permute_weights(t: Terms) -> Equations:
         yield equal(t.softmax(scores * moved.T), t.softmax(scores) * moved.T)
 
 
-@proof()
+@proof(proves=("softmax/distribution/order-is-kept",))
 def a_higher_score_has_no_smaller_weight(t: Terms) -> Equations:
     """Raising a score by log(1 + u), u >= 0, above another makes its weight no smaller than the other's."""
     low, other = t.row("s", 2)
@@ -49,7 +59,7 @@ def a_higher_score_has_no_smaller_weight(t: Terms) -> Equations:
     yield at_most(weights[0], weights[1])
 
 
-@proof()
+@proof(proves=("softmax/limits/the-hot-limit-is-even",))
 def a_high_temperature_makes_weights_equal(t: Terms) -> Equations:
     """As the temperature T grows, every weight of n goes to 1 / n."""
     temperature = t.positive("T")
@@ -57,7 +67,7 @@ def a_high_temperature_makes_weights_equal(t: Terms) -> Equations:
         yield equal(t.limit(weight, temperature, t.oo), t.Rational(1, 3))
 
 
-@proof()
+@proof(proves=("softmax/limits/the-cold-limit-picks-the-largest",))
 def a_low_temperature_picks_the_highest_score(t: Terms) -> Equations:
     """As the temperature 1 / b falls to 0, the score that is lower by d > 0 loses all its weight."""
     inverse, gap = t.positive("b"), t.positive("d")
@@ -66,7 +76,7 @@ def a_low_temperature_picks_the_highest_score(t: Terms) -> Equations:
     yield equal(t.limit(lower, inverse, t.oo), 0)
 
 
-@proof()
+@proof(proves=("softmax/gradients/the-jacobian-is-symmetric",))
 def the_jacobian(t: Terms) -> Equations:
     """dp_i / ds_j = p_i (1 if i = j else 0) - p_i p_j."""
     scores = t.row("s", 3)
@@ -74,7 +84,7 @@ def the_jacobian(t: Terms) -> Equations:
     yield equal(t.jacobian(weights, scores), t.diag(*weights) - weights.T * weights)
 
 
-@proof()
+@proof(proves=("softmax/gradients/the-gradient-of-a-row-sums-to-zero",))
 def rows_of_the_jacobian_sum_to_zero(t: Terms) -> Equations:
     """The derivatives of a weight by all scores sum to 0, and so do those of all weights by a score."""
     scores = t.row("s", 3)
