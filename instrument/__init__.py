@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headcheck.laws import law
     from headcheck.modules.causal_lm import CausalLM
     from headcheck.modules.seq2seq import Seq2Seq
+    from headcheck.modules.vision import Vision
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ __all__ = [
     "Seq2Seq",
     "Softmax",
     "Verdict",
+    "Vision",
     "law",
     "probe",
     "replay",
@@ -38,6 +40,7 @@ _HOMES = {
     "Seq2Seq": "headcheck.modules.seq2seq",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
+    "Vision": "headcheck.modules.vision",
     "law": "headcheck.laws",
     "probe": "headcheck.judging",
     "replay": "headcheck.judging",

@@ -14,6 +14,7 @@ HOMES = {
     "softmax": "headcheck.functions.softmax",
     "causal_lm": "headcheck.modules.causal_lm",
     "seq2seq": "headcheck.modules.seq2seq",
+    "vision": "headcheck.modules.vision",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
