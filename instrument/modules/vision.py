@@ -196,6 +196,7 @@ class VisionRole(ModuleRole[VisionCase, ImageInputs]):
     case = VisionCase
     declaration = Vision
     subject = VisionSubject
+    plain_call = "f(images)"
     aliases = ("visiontransformer",)
 
     def notes(self, subject: VisionSubject) -> list[str]:
