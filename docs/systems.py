@@ -257,7 +257,8 @@ SYSTEMS = (
         name="vision transformer: patches by convolution and by unfold",
         documents="000, line 1089",
         reference=("PatchEmbedding", "VisionTransformer", "unfold_patches"),
-        why={"laws": NO_LAW, "proofs": NO_PROOF},
+        laws=("vision",),
+        why={"proofs": NO_PROOF},
         golden=(
             "000/vision",
             "000/vision-code",

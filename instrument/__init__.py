@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headcheck.modules.encoder import Encoder
     from headcheck.modules.multi_head.conventions import MultiHeadAttention
     from headcheck.modules.seq2seq import Seq2Seq
+    from headcheck.modules.vision import Vision
     from headcheck.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "Sinusoidal",
     "Softmax",
     "Verdict",
+    "Vision",
     "law",
     "probe",
     "replay",
@@ -59,6 +61,7 @@ _HOMES = {
     "Sinusoidal": "headcheck.functions.sinusoidal_inputs",
     "Softmax": "headcheck.functions.softmax",
     "Verdict": "headcheck.verdict",
+    "Vision": "headcheck.modules.vision",
     "law": "headcheck.laws",
     "probe": "headcheck.judging",
     "replay": "headcheck.judging",

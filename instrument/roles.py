@@ -21,6 +21,7 @@ HOMES = {
     "decoder": "headcheck.modules.decoder",
     "seq2seq": "headcheck.modules.seq2seq",
     "causal_lm": "headcheck.modules.causal_lm",
+    "vision": "headcheck.modules.vision",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

@@ -37,13 +37,18 @@ class PatchEmbedding(nn.Module):
         require_choice("patches", patches, Patches)
         if image_size % patch_size:
             raise ValueError(f"image_size = {image_size} is not a multiple of patch_size = {patch_size}")
-        self.patches, self.patch_size = patches, patch_size
+        self.patches, self.patch_size, self.image_size = patches, patch_size, image_size
         self.num_patches = (image_size // patch_size) ** 2
         self.projection = nn.Conv2d(channels, d_model, kernel_size=patch_size, stride=patch_size)
 
     def forward(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch patches d_model"]:
+        """ValueError for images of another size: a convolution would drop what fills no patch."""
+        if images.shape[-2:] != (self.image_size, self.image_size):
+            raise ValueError(
+                f"images of {tuple(images.shape[-2:])}, expected {self.image_size} x {self.image_size}"
+            )
         weight, bias = self.projection.weight, self.projection.bias
         if self.patches == "convolution":
             return conv2d(images, weight, bias, stride=self.patch_size).flatten(2).mT

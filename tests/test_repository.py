@@ -139,7 +139,7 @@ def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
 def test_every_law_says_where_it_comes_from() -> None:
     """A law has a statement, a formula, a source and what it guards against; its id is stable in form."""
     for law in all_laws().values():
-        assert re.fullmatch(r"[a-z-]+/[a-z-]+/[a-z-]+", law.id)
+        assert re.fullmatch(r"[a-z0-9-]+/[a-z-]+/[a-z-]+", law.id)
         for field in ("statement", "formula", "source", "guards"):
             assert getattr(law, field).strip(), f"{law.id} has no {field}"
         assert law.share > 0, law.id

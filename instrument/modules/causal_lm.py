@@ -299,6 +299,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
     case = CausalLMCase
     declaration = CausalLM
     subject = CausalLMSubject
+    plain_call = "f(tokens)"
     aliases = ("causallm", "gpt", "languagemodel")
 
     def settle(self, case: CausalLMCase, subject: CausalLMSubject) -> CausalLMCase:

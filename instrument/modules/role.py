@@ -21,6 +21,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     subject: type[ModuleSubject[AnyInputs]]
     kinds: tuple[type[nn.Module], ...] = ()
     """Modules of these classes are recognised as subjects of this role."""
+    plain_call: str = "f(x)"
+    """The canonical call with nothing optional, as a user would write it."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a class or function by which it is recognised."""
     classes = True
@@ -67,4 +69,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             unsound = unsound or prepared
         if unsound is not None:
             return unsound
-        raise SubjectError(f"the module does not work on a plain call ({problems[-1]})")
+        raise SubjectError(
+            f"the module does not work on a plain call, {self.plain_call} ({problems[-1]}); "
+            "where it is called otherwise, name a module around it"
+        )

@@ -315,6 +315,7 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
     case = Seq2SeqCase
     declaration = Seq2Seq
     subject = Seq2SeqSubject
+    plain_call = "f(source, target)"
     aliases = ("seq2seq", "encoderdecoder")
 
     def settle(self, case: Seq2SeqCase, subject: Seq2SeqSubject) -> Seq2SeqCase:

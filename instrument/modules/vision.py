@@ -1,0 +1,214 @@
+"""The role `vision`: a module from images to logits, or to a state for each patch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
+from headcheck.modules.role import ModuleRole
+from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.recipes import option
+
+SIZES = (8, 16, 32, 28, 64, 12, 24, 48, 96, 112, 128, 224, 256, 384, 512)
+"""Sides of square images that are tried, after those that the module names itself."""
+SIZE_NAMES = ("image_size", "img_size")
+PATCH_NAMES = ("patch_size",)
+CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
+OUTPUTS = ("logits", "last_hidden_state")
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Vision(Declaration):
+    """A module that reads images, with its conventions.
+
+    function: the module, a function without parameters that makes one, or f(images) itself.
+    images (batch, channels, height, width) -> logits (batch, classes), or states with the batch first.
+    """
+
+    channels: int | None = None
+    """How many channels an image has; None: as the module's first convolution, or its attributes, have it."""
+    image_size: int | Pair | None = None
+    """Height and width; None: as the module's attributes say, or found by trying."""
+    patch_size: int | Pair | None = None
+    """Height and width of a patch; None: as the module's attributes or its first convolution have it."""
+    positions: bool = True
+    """Whether the place of a patch counts."""
+    full_context: bool = True
+    """Whether every part of the image counts."""
+
+    role = "vision"
+
+
+@dataclass(frozen=True)
+class VisionCase(ModuleCase):
+    """A batch of images."""
+
+    spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)
+    """The standard deviation of the numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInputs(ModuleInputs):
+    """images (batch, channels, height, width)."""
+
+    images: Tensor
+
+    def but(self, **changes: Any) -> Self:
+        """The same inputs with some replaced."""
+        return replace(self, **changes)
+
+    def noise(self, like: Tensor, purpose: str = "other") -> Tensor:
+        """Normal numbers of the shape and dtype of a tensor."""
+        spread: float = self.case.spread
+        drawn = torch.randn(like.shape, generator=self.generator(purpose), dtype=torch.float64)
+        return (spread * drawn).to(like)
+
+
+class VisionSubject(ModuleSubject[ImageInputs]):
+    """Laws see images, and one tensor for each."""
+
+    FEATURES: ClassVar = {
+        "patches": "has no patches that are known: headcheck.Vision(..., patch_size=N)",
+        "positions": "does not see where a patch stands",
+        "no_positions": "sees where a patch stands",
+        "full_context": "does not see the whole image",
+    }
+
+    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.channels, self.image_size = self._found()
+        self.patch_size = self._patch()
+
+    @property
+    def grid(self) -> Pair:
+        """How many patches stand below and beside each other."""
+        assert self.patch_size is not None
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    def lacks(self, feature: str) -> str | None:
+        if feature == "patches":
+            return None if self.patch_size is not None else self.FEATURES[feature]
+        if feature == "no_positions":
+            return self.FEATURES[feature] if self.declaration.positions else None
+        return super().lacks(feature)
+
+    def output(self, x: ImageInputs) -> Tensor:
+        output = tensor_in(self.call(x.images.to(self.device)), OUTPUTS)
+        if output.ndim < 2 or len(output) != len(x.images):
+            raise LawBroken(f"output has shape {tuple(output.shape)}, expected ({len(x.images)}, ...)")
+        return output
+
+    def another(self, x: ImageInputs) -> ImageInputs:
+        """A call with other images, and one more of them."""
+        return x.but(images=torch.cat([x.images.flip(-1), x.images[:1]]) + 1)
+
+    def plain(self, channels: int, size: Pair, batch: int = 1) -> ImageInputs:
+        """Images of that size."""
+        generator, dtype = torch.Generator().manual_seed(0), getattr(torch, self.dtypes[0])
+        images = torch.randn(batch, channels, *size, generator=generator, dtype=torch.float64)
+        return ImageInputs(VisionCase(), images.to(dtype))
+
+    def at(self, patch: int) -> tuple[slice, slice]:
+        """The rows and columns of a patch, counted row by row."""
+        assert self.patch_size is not None
+        (height, width), (row, column) = self.patch_size, divmod(patch, self.grid[1])
+        return slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
+
+    def exchanged(self, x: ImageInputs, order: Tensor) -> ImageInputs:
+        """The patches of each image in another order."""
+        images = x.images.clone()
+        for place, patch in enumerate(order.tolist()):
+            images[:, :, *self.at(place)] = x.images[:, :, *self.at(patch)]
+        return x.but(images=images)
+
+    def gradient(self, x: ImageInputs) -> Tensor:
+        """Of a random combination of the output, with respect to each number of each image."""
+        images = x.images.clone().to(self.device).requires_grad_()
+        output = self.output(x.but(images=images))
+        if not output.requires_grad:
+            raise NotApplicable("the output carries no gradient")
+        cotangent = x.noise(output, "cotangent")
+        gradient: Tensor
+        (gradient,) = self.clock.call(
+            torch.autograd.grad, output, [images], cotangent, materialize_grads=True
+        )
+        return gradient.cpu()
+
+    def _found(self) -> tuple[int, Pair]:
+        """Channels and size of the first images that the module takes."""
+        said, first = self.declaration, self._first_convolution()
+        channels = (said.channels,) if said.channels else (*self._named(CHANNEL_NAMES), 3, 1)
+        if said.channels is None and first is not None:
+            channels = (first.in_channels,)
+        sizes = (said.image_size,) if said.image_size else (*self._named(SIZE_NAMES), *SIZES)
+        problem = None
+        for size in dict.fromkeys(map(_pair, sizes)):
+            for count in dict.fromkeys(channels):
+                problem = problem_of(self, self.plain(count, size))
+                if problem is None:
+                    return count, size
+        raise SubjectError(
+            f"it takes no images of the sizes that were tried ({problem}); "
+            "declare headcheck.Vision(..., image_size=N, channels=N)"
+        )
+
+    def _patch(self) -> Pair | None:
+        """Height and width of a patch, where they are known and fit into the image."""
+        said, first = self.declaration.patch_size, self._first_convolution()
+        cut = first is not None and first.kernel_size == first.stride and first.kernel_size != (1, 1)
+        found = (
+            [said] if said else [*self._named(PATCH_NAMES), *([first.kernel_size] if first and cut else [])]
+        )
+        return next((patch for patch in map(_pair, found) if self._fits(patch)), None)
+
+    def _fits(self, patch: Pair) -> bool:
+        sides = zip(self.image_size, patch, strict=True)
+        return all(size % side == 0 for size, side in sides) and patch != self.image_size
+
+    def _first_convolution(self) -> nn.Conv2d | None:
+        parts = self.module.modules() if self.module is not None else ()
+        return next((each for each in parts if isinstance(each, nn.Conv2d)), None)
+
+    def _named(self, names: tuple[str, ...]) -> Iterator[Any]:
+        """What the module, its parts or its configuration hold under one of these names."""
+        parts = list(self.module.modules()) if self.module is not None else []
+        for part in [*parts, *(getattr(each, "config", None) for each in parts[:1])]:
+            for name in names:
+                found = getattr(part, name, None)
+                if isinstance(found, int) or (isinstance(found, tuple | list) and len(found) == 2):
+                    yield found
+
+
+def _pair(size: Any) -> Pair:
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+class VisionRole(ModuleRole[VisionCase, ImageInputs]):
+    """Case, declaration and subject of a module that reads images."""
+
+    name = "vision"
+    case = VisionCase
+    declaration = Vision
+    subject = VisionSubject
+    plain_call = "f(images)"
+    aliases = ("visiontransformer",)
+
+    def notes(self, subject: VisionSubject) -> list[str]:
+        height, width = subject.image_size
+        patch = "x".join(map(str, subject.patch_size)) if subject.patch_size else "unknown"
+        return [f"images of {subject.channels} x {height} x {width}, patches of {patch}"]
+
+    def build(self, case: VisionCase, subject: VisionSubject) -> ImageInputs:
+        generator = torch.Generator().manual_seed(case.seed)
+        shape = (case.batch, subject.channels, *subject.image_size)
+        images = torch.randn(shape, generator=generator, dtype=torch.float64) * case.spread
+        return ImageInputs(case, images.to(getattr(torch, subject.dtypes[0])))
+
+
+role = VisionRole()

@@ -1,0 +1,105 @@
+"""Every number of an image counts, however it lies in memory."""
+
+from functools import partial
+
+import torch
+
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.laws import law
+from headcheck.modules.vision import ImageInputs, VisionSubject
+
+WHOLE = "an image is all of its numbers"
+
+
+@law(
+    source=WHOLE,
+    formula="channel c changed: f(image) changes, for each c",
+    guards="A colour image read as a grey one, the first channel taken for all.",
+    needs=("full_context",),
+)
+def every_channel_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """Each channel, replaced by another, changes the output."""
+    for channel in range(x.images.shape[1]):
+        if not module.shows(partial(_channel_counts, module, x, channel)):
+            raise LawBroken(f"the output does not depend on channel {channel}")
+    return same(x.images, x.images)
+
+
+def _channel_counts(module: VisionSubject, x: ImageInputs, channel: int) -> bool:
+    images = x.images.clone()
+    images[:, channel] += x.noise(images[:, channel])
+    differs = module(x.but(images=images)) != module(x)
+    return bool(differs.flatten(1).any(dim=1).all())
+
+
+@law(
+    source=WHOLE,
+    formula="d f / d pixel is not 0, for each pixel of each channel",
+    guards="Rows, columns or channels that a slice, a stride or a view leaves out; an image that is detached.",
+    needs=("full_context",),
+    share=0.5,
+)
+def every_pixel_has_a_gradient(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """The output has a gradient with respect to every pixel, in one at least of several images."""
+    several = x.but(images=x.noise(x.images[:1].expand(4, -1, -1, -1), "images"))
+    without = torch.ones(x.images.shape[1:], dtype=torch.bool)
+
+    def all_have_one() -> bool:
+        without.logical_and_((module.gradient(several) == 0).all(dim=0))
+        return not without.any()
+
+    if not module.shows(all_have_one):
+        channel, row, column = without.nonzero()[0].tolist()
+        raise LawBroken(
+            f"no gradient for {int(without.sum())} of {without.numel()} pixels, "
+            f"such as channel {channel}, row {row}, column {column}"
+        )
+    return same(x.images, x.images)
+
+
+@law(
+    source="a tensor is its numbers, whatever their order in memory",
+    formula="f(image in channels_last) = f(image)",
+    guards="Patches cut by strides that take the image for contiguous (MEM-01).",
+)
+def the_layout_in_memory_does_not_matter(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """Images whose channels come last in memory, or that are a part of larger ones, give the same output."""
+    if x.case.seed % 2:
+        other = x.images.contiguous(memory_format=torch.channels_last)
+    else:
+        other = torch.nn.functional.pad(x.images, (1, 1, 1, 1))[:, :, 1:-1, 1:-1]
+    try:
+        found = module(x.but(images=other))
+    except SubjectRaised as refused:
+        raise NotApplicable("such layouts are refused") from refused
+    return module.close(found, module(x), x)
+
+
+@law(
+    source=WHOLE,
+    formula="f refuses a larger image, or its last row and column count",
+    guards="A remainder that does not fill a patch and is dropped without a word (TIL-01: diffusers 8837).",
+    needs=("patches", "full_context"),
+    share=0.2,
+)
+def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """An image one row and one column larger raises, or its last row and column change the output."""
+    larger = x.but(images=torch.nn.functional.pad(x.images, (0, 1, 0, 1), value=1.0))
+    try:
+        module(larger)
+    except SubjectRaised:
+        return same(x.images, x.images)
+    for axis, name in ((-2, "row"), (-1, "column")):
+        if not module.shows(partial(_edge_counts, module, larger, axis)):
+            raise LawBroken(
+                f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing"
+            )
+    return same(x.images, x.images)
+
+
+def _edge_counts(module: VisionSubject, x: ImageInputs, axis: int) -> bool:
+    images = x.images.clone()
+    edge = images.select(axis, -1)
+    edge += x.noise(edge)
+    return bool((module(x.but(images=images)) != module(x)).any())

@@ -1,0 +1,76 @@
+"""An image is a set of patches, each at its place."""
+
+from functools import partial
+
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.laws import law
+from headcheck.modules.vision import ImageInputs, VisionSubject
+
+PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
+
+
+@law(
+    source=PATCHED,
+    formula="patch i changed: f(image) changes, for each i",
+    guards="A last row or column of patches that is cut off, a count of patches that is one short.",
+    needs=("patches", "full_context"),
+)
+def every_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """Each patch, replaced by another, changes the output."""
+    last = module.grid[0] * module.grid[1] - 1
+    for patch in sorted({0, last, x.case.seed % (last + 1)}):
+        if not module.shows(partial(_patch_counts, module, x, patch)):
+            raise LawBroken(f"the output does not depend on patch {patch} of {last + 1}")
+    return same(x.images, x.images)
+
+
+def _patch_counts(module: VisionSubject, x: ImageInputs, patch: int) -> bool:
+    images = x.images.clone()
+    images[:, :, *module.at(patch)] += x.noise(images[:, :, *module.at(patch)])
+    differs = module(x.but(images=images)) != module(x)
+    return bool(differs.flatten(1).any(dim=1).all())
+
+
+@law(
+    source="Dosovitskiy et al. 2021, section 3.1: position embeddings are added to retain positional information",
+    formula="two patches exchanged: f(image) changes",
+    guards="Positions that are made and never added, or the same for all patches.",
+    needs=("patches", "positions"),
+)
+def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """Two patches exchanged give another output."""
+    count = module.grid[0] * module.grid[1]
+    order = torch.arange(count)
+    one = x.case.seed % (count - 1)
+    order[[one, one + 1]] = order[[one + 1, one]]
+    exchanged = module.exchanged(x, order)
+    if not module.shows(lambda: module.moves(module(exchanged), module(x), x)):
+        module.require_fine(x)
+        raise LawBroken(
+            f"the output does not depend on the order of the patches {one} and {one + 1} "
+            "(where that is meant, declare positions=False)"
+        )
+    return same(x.images, x.images)
+
+
+@law(
+    source="attention is equivariant under permutations: without positions patches are a set",
+    formula="f(P image) = f(image), or P f(image) where there is a state for each patch",
+    guards="Patches cut with a view in place of a permutation, which mixes them with each other and with the channels "
+    "(BLK-11: pytorch-vit 7, vit-pytorch 352).",
+    needs=("patches", "no_positions"),
+)
+def without_positions_patches_are_a_set(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """A module without positions gives the same for patches in another order, or their states in that order."""
+    count = module.grid[0] * module.grid[1]
+    order = torch.randperm(count, generator=x.generator("order"))
+    found, expected = module(module.exchanged(x, order)), module(x)
+    if expected.ndim == 2:
+        return module.close(found, expected, x)
+    more = expected.shape[1] - count
+    if expected.ndim != 3 or more < 0:
+        raise NotApplicable("the output is neither one vector nor a state for each patch")
+    first = torch.arange(more)
+    return module.close(found, expected[:, torch.cat([first, more + order])], x)
