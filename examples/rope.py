@@ -1,4 +1,7 @@
-"""Rotary positions as many models have them: the half-split pairing, angles in float32."""
+"""Rotary positions as many models have them: the half-split pairing, angles in float32.
+
+    headcheck examples/rope.py:apply_rope --role rotary
+"""
 
 import torch
 from torch import Tensor

@@ -160,9 +160,12 @@ def test_wrong_examples_break_the_law_that_one_would_name(name: str, monkeypatch
 
 
 def test_examples_say_how_they_are_run() -> None:
-    """The docstring of each example names every subject in it."""
+    """The docstring of each example names every subject in it, or the program that it is."""
     for path in (ROOT / "examples").glob("*.py"):
         text = path.read_text(encoding="utf-8")
+        if '__name__ == "__main__"' in text:
+            assert f"python examples/{path.name}" in text, path.name
+            continue
         said = set(re.findall(rf"headcheck examples/{path.name}:(\w+)", text))
         subjects = set(re.findall(r"^subject\b", text, re.MULTILINE)) or set(
             re.findall(r"^def (\w+)", text, re.MULTILINE)
