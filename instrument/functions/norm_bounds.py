@@ -24,6 +24,8 @@ class Affine(NamedTuple):
 
     weight: Tensor
     bias: Tensor
+    stores: int
+    """How often a factor or a product is stored before the output is: with an offset of the weight, with a bias."""
 
 
 class Row:
@@ -101,11 +103,10 @@ class Row:
 
 
 def output_bound(row: Row, affine: Affine, exact: Tensor) -> Tensor:
-    """Of y = n w + b: |w| dn, the product stored once or twice, the sum once, the offset of the weight once."""
-    weight, size = affine.weight.abs(), row.normalised.abs() + row.error
-    after = max(row.unit.step, row.unit.weighted)
-    product = weight * row.error + 2 * after * weight * size
-    error = product + after * (exact.abs() + 2 * affine.bias.abs() + product)
+    """Of y = n w + b: |w| dn, and |n w| stored `stores` times; where steps are stored, twice more, and b and y."""
+    step, weight, size = row.unit.step, affine.weight.abs(), row.normalised.abs() + row.error
+    product = weight * (row.error + (2 * step + affine.stores * row.unit.weighted) * size)
+    error = product + step * (exact.abs() + 2 * affine.bias.abs() + product)
     return stored(exact, error + row.small * (2 + weight), row.unit)
 
 
@@ -129,7 +130,8 @@ def _dx_error(row: Row, weight: Tensor, cotangent: Tensor) -> Tensor:
     """Of dx = r (h - m1 - n m2), h = g w, m1 = mean h (0 where no mean is taken out), m2 = mean(h n).
 
     m1 and m2 are sums of n terms; m2 is also computed as r (sum h x - mean sum h), whose terms are as large as
-    `raw`, and n m2 as its difference of that size. A dozen stored steps; r enters m2's term three times.
+    `raw`, and n m2 as its difference of that size. A dozen stored steps; r enters m2's term three times. Where x
+    is made wide twice, its two gradients are rounded before they are added.
     """
     unit, n, dn = row.unit, row.normalised, row.error
     h = cotangent * weight
@@ -140,7 +142,7 @@ def _dx_error(row: Row, weight: Tensor, cotangent: Tensor) -> Tensor:
     e1 = summing * _mean(h.abs()) + (row.adding + 4 * unit.step) * _mean(n.abs()) * m2.abs()
     e1 = e1 + row.small if row.centring else torch.zeros_like(m1)
     e2 = _mean(h.abs() * (dn + summing * (n.abs() + dn) + row.adding * row.raw)) + row.small
-    inner = (of_h + 8 * unit.step) * (h.abs() + m1.abs() + (n * m2).abs()) + e1 + row.small
+    inner = (of_h + unit.weighted + 8 * unit.step) * (h.abs() + m1.abs() + (n * m2).abs()) + e1 + row.small
     inner = inner + (n.abs() + dn) * e2 + (dn + 4 * unit.sum * row.raw) * m2.abs()
     cubed = torch.expm1(3 * torch.log1p(row.relative))
     error = row.scale * ((1 + cubed) * inner + cubed * ((h - m1).abs() + (n * m2).abs()))

@@ -189,7 +189,8 @@ class NormSubject(FunctionSubject[NormInputs]):
 
     def _affine(self, x: NormInputs) -> Affine:
         one = torch.ones_like(x.x[0, 0], dtype=torch.float64)
-        return Affine(self.multiplied(x, one), one - one if x.bias is None else x.bias.double())
+        stores = int(self.declaration.weight_offset != 0) + int(x.bias is not None)
+        return Affine(self.multiplied(x, one), one - one if x.bias is None else x.bias.double(), stores)
 
     def bound(self, x: NormInputs) -> Tensor:
         exact, affine = self.expected(x), self._affine(x)
@@ -228,8 +229,9 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return case.but(numbers=kept, rows=rows, eps=case.eps if subject.own_eps is None else subject.own_eps)
 
     def telling(self, case: AnyCase) -> AnyCase:
-        """Half of them with rows by the hundred: there a sum that is carried in 16 bits shows."""
-        return case.but(rows=200, batch=1, dim=min(case.dim, 65)) if case.seed % 2 else case
+        """Half of them with rows by the hundred, half far from zero: there a sum or a mean kept in 16 bits shows."""
+        many = case.but(rows=200, batch=1, dim=min(case.dim, 65)) if case.seed % 2 else case
+        return many.but(values="offset", dim=max(2, many.dim)) if case.seed // 2 % 2 else many
 
     def notes(self, subject: NormSubject) -> list[str]:
         if subject.own_eps is None or subject.declaration.eps is not None:
