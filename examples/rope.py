@@ -1,6 +1,6 @@
 """Rotary positions as many models have them: the half-split pairing, angles in float32.
 
-    headcheck examples/rope.py:apply_rope --role rotary
+headcheck examples/rope.py:apply_rope --role rotary
 """
 
 import torch
