@@ -7,6 +7,8 @@ from typing import Any
 
 from headcheck.errors import HeadcheckError
 
+SENTENCE = "show what five documents on attention got right"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `headcheck golden`."""

@@ -1,0 +1,24 @@
+"""`headcheck probe`: find out a subject's conventions."""
+
+import argparse
+
+PROBING_S = 600.0
+SENTENCE = "find out a subject's conventions and print its declaration"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subject, and where to try it."""
+    parser.add_argument("subject", metavar="SUBJECT")
+    parser.add_argument("--device")
+    parser.add_argument("--role")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the declaration to paste."""
+    from headcheck.judging import make_plan
+    from headcheck.processes import answer_apart
+    from headcheck.worker import try_out
+
+    plan = make_plan(arguments.subject, role=arguments.role, device=arguments.device)
+    print(answer_apart(plan, try_out, PROBING_S))
+    return 0

@@ -1,0 +1,39 @@
+"""`headcheck replay`: one law on one case again."""
+
+import argparse
+
+from headcheck.commands._shared import common_options, plan_of
+
+SENTENCE = "run one law on one case, as a verdict printed it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subject, the law and the case."""
+    parser.add_argument("subject", metavar="SUBJECT")
+    parser.add_argument("law", metavar="LAW_ID")
+    parser.add_argument("case", metavar="CASE")
+    common_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 the law holds on the case, 1 it is broken, 2 it does not apply."""
+    from headcheck.console import finding_lines, tensor_lines
+    from headcheck.isolation import Workers
+    from headcheck.judging import law_named
+    from headcheck.roles import role
+
+    law = law_named(arguments.law)
+    role(law.role).parse(arguments.case)  # A case that cannot be read is refused before anything starts.
+    with Workers(plan_of(arguments)) as workers:
+        row = workers.replay(law, arguments.case)
+    print(f"{law.id}\n  {law.statement}")
+    shown = row.counterexample
+    if shown is None:
+        print(f"not applicable: {row.reason}")
+        return 2
+    for line in tensor_lines(shown.inputs):
+        print(f"  {line}")
+    for line in finding_lines(shown) if shown.observed is not None else [shown.message]:
+        print(f"  {line}")
+    print("the law holds on this case" if row.outcome == "holds" else "the law is broken by this case")
+    return 0 if row.outcome == "holds" else 1

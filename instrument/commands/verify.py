@@ -1,0 +1,66 @@
+"""`headcheck verify`, the default: judge a subject by the laws of its role."""
+
+import argparse
+import sys
+
+from headcheck.commands._shared import (
+    MOST_PROCESSES,
+    common_options,
+    plan_of,
+    processes,
+    require_writable,
+    say,
+    seconds,
+    terminable,
+    whole,
+    write_json,
+)
+
+SENTENCE = "judge a subject by the laws of its role (the default command)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a verdict can be asked for."""
+    from headcheck.loading import DEFAULT
+
+    parser.add_argument("subject", metavar="SUBJECT", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
+    parser.add_argument("--profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate")
+    parser.add_argument("--fuzz", metavar="SECONDS", type=seconds, help="go on with fresh seeds for so long")
+    parser.add_argument(
+        "--law", metavar="PART", action="append", default=[], help="only laws whose id holds PART"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
+    parser.add_argument(
+        "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="no table and no progress, only the last line"
+    )
+    common_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge, show, write; the verdict's exit code."""
+    from headcheck.console import Progress, plain_console, show, summary
+    from headcheck.isolation import Workers
+    from headcheck.judging import fresh_seed, judged_apart
+
+    if arguments.fuzz and arguments.seed is None:
+        arguments.seed = fresh_seed()
+    require_writable(arguments.json)
+    plan = plan_of(arguments, profile=arguments.profile)
+    with (
+        terminable(),
+        Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress,
+        Workers(plan, arguments.n or processes()) as workers,
+    ):
+        verdict = judged_apart(workers, arguments.law, progress, arguments.fuzz or 0.0)
+    console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
+    if arguments.quiet:
+        print(summary(verdict), file=console.file)
+    else:
+        show(verdict, console)
+    for bug in workers.bugs:
+        say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
+    written = write_json(arguments.json, verdict)
+    return verdict.exit_code if written else 2
