@@ -50,6 +50,11 @@ class Law:
     def name(self) -> str:
         return self.id.rpartition("/")[2]
 
+    @property
+    def name_in_role(self) -> str:
+        """The id without the role, as a corpus names it: masks/the-future-does-not-matter."""
+        return self.id.partition("/")[2]
+
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
         for repair in self.given:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from headcheck.declarations import Attention
 from tests.faults.calls import Attend, canonical
 
 Function = Callable[..., Any]
@@ -42,6 +43,21 @@ class Entry:
     @property
     def family(self) -> str:
         return self.id.partition("/")[0]
+
+    @property
+    def role(self) -> str:
+        return "attention"
+
+    def declaration(self) -> Attention:
+        """The function as a subject; its arithmetic is inferred unless the corpus says that it must be declared."""
+        arithmetic = getattr(self, "arithmetic", None)
+        return Attention(
+            self.call,
+            name=self.id,
+            dtypes=self.dtypes,
+            gradients=getattr(self, "gradients", None),
+            arithmetic={"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
+        )
 
     @property
     def call(self) -> Function:
@@ -74,6 +90,7 @@ class Variant(Entry):
     """The arithmetic that it has to declare; None: what is inferred will do."""
     gradients: bool | None
     """False: it has to declare that it claims none."""
+    breaks: tuple[str, ...] = ()
 
 
 FAULTS: dict[str, Fault] = {}

@@ -1,0 +1,1 @@
+"""The teeth of the laws, measured: a corpus of faults and right variants, judged by every law of their roles."""

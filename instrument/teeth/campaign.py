@@ -1,0 +1,81 @@
+"""Many trials, spread over processes; what was found is kept in a file, so that a long campaign can go on later."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from headcheck.engine import PROFILES
+from headcheck.errors import HeadcheckError
+from headcheck.teeth.corpus import load
+from headcheck.teeth.trial import Outcome, tried
+
+Key = tuple[str, str, int, bool]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Which entries are judged, how, and how often. whole: by all laws, not until the first breaks."""
+
+    corpus: Path
+    names: Sequence[str]
+    profile: str
+    seeds: Sequence[int]
+    whole: bool
+    processes: int = 1
+    results: Path | None = None
+    """Outcomes that are there already are not judged again; new ones are added."""
+    told: Callable[[Outcome], None] = field(default=lambda outcome: None)
+
+    def run(self) -> list[Outcome]:
+        """Every outcome of this campaign; Ctrl-C loses none that was found."""
+        known = {key(each): each for each in read(self.results)} if self.results else {}
+        wanted = [self._key(name, seed) for seed in self.seeds for name in self.names]
+        for outcome in self._judged([each for each in wanted if each not in known]):
+            known[key(outcome)] = outcome
+            if self.results:
+                with self.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(outcome)) + "\n")
+            self.told(outcome)
+        return [known[each] for each in wanted]
+
+    def _key(self, name: str, seed: int) -> Key:
+        corpus = load(self.corpus)
+        # A right variant has to stand up to all laws, a fault that does harm is judged by the laws named for it.
+        whole = name in corpus.right or (self.whole and not getattr(corpus.entry(name), "peril", None))
+        return name, self.profile, seed, whole
+
+    def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
+        with ProcessPoolExecutor(self.processes, mp_context=get_context("fork")) as pool:
+            pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
+            try:
+                for done in as_completed(pending):
+                    yield done.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _try_one(corpus: Path, wanted: Key) -> Outcome:
+    name, profile, seed, whole = wanted
+    torch.set_num_threads(1)
+    return tried(load(corpus).entry(name), PROFILES[profile], seed, whole=whole)
+
+
+def key(outcome: Outcome) -> Key:
+    """What an outcome is the outcome of."""
+    return outcome.id, outcome.profile, outcome.seed, outcome.whole
+
+
+def read(path: Path) -> list[Outcome]:
+    """The outcomes of a file; none where it does not exist yet. Raises HeadcheckError where it holds other things."""
+    if not path.exists():
+        return []
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [Outcome(**{**row, "broken": tuple(row["broken"])}) for row in rows]
+    except (ValueError, TypeError, KeyError) as problem:
+        raise HeadcheckError(f"{path} holds no results of `headcheck teeth`; name another file") from problem

@@ -1,0 +1,116 @@
+"""The teeth as a page of Markdown."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from headcheck import __version__
+from headcheck.laws import choose
+from headcheck.teeth.corpus import Corpus
+from headcheck.teeth.summary import Run, cover, effort, killed, named, of_laws, runs
+from headcheck.teeth.trial import Outcome
+
+
+def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = "") -> str:
+    """Everything that the outcomes show. picture: the address of the kill matrix as a picture."""
+    of_runs = runs(outcomes, corpus)
+    whole = [each for each in outcomes if each.id in corpus.wrong and (each.whole or _perilous(each, corpus))]
+    lines = [
+        "# Teeth",
+        "",
+        f"{date}, headcheck {__version__}, torch {torch.__version__}; made by `headcheck teeth`. The corpus is",
+        f"{len(corpus.wrong)} faults, each a right function with one thing wrong, and {len(corpus.right)} right",
+        "variants of such functions.",
+        "A fault is *held out* by a hash of its id; seconds are on the wall of a shared machine, on one core each.",
+        "",
+        *_table_of_runs(of_runs),
+        "",
+        *_efforts(of_runs),
+        "",
+        *_remarks(of_runs),
+    ]
+    if whole:
+        first = [each for each in whole if each.seed == whole[0].seed and each.profile == whole[0].profile]
+        lines += ["", "## The kill matrix", "", *_matrix(first, corpus, picture)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _perilous(outcome: Outcome, corpus: Corpus) -> bool:
+    return bool(getattr(corpus.wrong[outcome.id], "peril", None))
+
+
+def _table_of_runs(of_runs: Sequence[Run]) -> Iterator[str]:
+    yield "| profile | seed | faults caught | of those held out | of the others | right variants failed |"
+    yield "|---|---|---|---|---|---|"
+    for run in of_runs:
+        counts = (killed(run.faults), killed(run.faults, outside=True), killed(run.faults, outside=False))
+        shown = " | ".join(f"{caught} of {all_of}" for caught, all_of in counts)
+        yield f"| {run.profile} | {run.seed} | {shown} | {len(run.failed)} of {len(run.variants)} |"
+
+
+def _efforts(of_runs: Sequence[Run]) -> Iterator[str]:
+    yield "To the first broken law, median and worst:"
+    yield ""
+    yield "| profile | seed | seconds | examples | numbers in the smallest counterexample |"
+    yield "|---|---|---|---|---|"
+    for run in of_runs:
+        taken = effort(run.faults)
+        if taken is not None:
+            numbers = f"{taken.numbers[0]:.0f}, {taken.numbers[1]}" if taken.numbers else "not made small"
+            yield (
+                f"| {run.profile} | {run.seed} | {taken.seconds[0]:.2f}, {taken.seconds[1]:.1f} "
+                f"| {taken.examples[0]:.0f}, {taken.examples[1]:,} | {numbers} |"
+            )
+
+
+def _remarks(of_runs: Sequence[Run]) -> Iterator[str]:
+    """Who survived and who was failed wrongly: by name."""
+    survivors = [f"{name} ({run.profile}, seed {run.seed})" for run in of_runs for name in run.survivors]
+    failed = [
+        f"{each.id} by {', '.join(each.broken)} ({run.profile}, seed {run.seed})"
+        for run in of_runs
+        for each in run.failed
+    ]
+    yield f"- Survivors: {', '.join(survivors) or 'none'}."
+    yield f"- Right variants failed: {'; '.join(failed) or 'none'}."
+
+
+def _matrix(whole: Sequence[Outcome], corpus: Corpus, picture: str) -> Iterator[str]:
+    """Every law against every fault of its role, all laws judged."""
+    yield f"Every fault by every law of its role, profile {whole[0].profile}, seed {whole[0].seed}; faults that do"
+    yield "harm to their process only by the laws named for them."
+    if picture:
+        yield ""
+        yield f"![Laws in rows, faults in columns, role by role; a dot where the law is broken]({picture})"
+    roles = list(dict.fromkeys(corpus.wrong[each.id].role for each in whole))
+    yield ""
+    yield "| role | laws | faults | caught | by a law named for it | laws that suffice | laws that catch nothing |"
+    yield "|---|---|---|---|---|---|---|"
+    for role in roles:
+        faults = _of_role(whole, corpus, role)
+        caught, all_of = killed(faults)
+        by_name = sum(bool(named(each, corpus.wrong[each.id])) for each in faults)
+        idle = [law.id for law in of_laws(whole, corpus, role) if not law.kills]
+        yield (
+            f"| {role} | {len(choose(role))} | {all_of} | {caught} | {by_name} | {len(cover(faults))} "
+            f"| {', '.join(idle) or 'none'} |"
+        )
+    yield ""
+    yield "*Laws that suffice*: the size of a small set of laws that catches all; the others say what is wrong"
+    yield "more exactly, and guard against faults that nobody has written yet."
+    for role in roles:
+        yield from _role(_of_role(whole, corpus, role), corpus, role)
+
+
+def _of_role(outcomes: Sequence[Outcome], corpus: Corpus, role: str) -> list[Outcome]:
+    return [each for each in outcomes if corpus.wrong[each.id].role == role]
+
+
+def _role(faults: Sequence[Outcome], corpus: Corpus, role: str) -> Iterator[str]:
+    yield from ("", f"### {role}", "", "| law | faults caught | by it alone |", "|---|---|---|")
+    for law in of_laws(faults, corpus, role):
+        yield f"| {law.id} | {law.kills} | {law.alone or ''} |"
+    yield from ("", "| fault | what is wrong | laws broken | the one to name |", "|---|---|---|---|")
+    for each in sorted(faults, key=lambda outcome: outcome.id):
+        entry = corpus.wrong[each.id]
+        yield f"| {each.id} | {entry.sentence} | {len(each.broken)} | {named(each, entry) or '-'} |"

@@ -1,0 +1,100 @@
+"""One entry of a corpus under the laws of its role."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from headcheck.engine import Engine, Profile
+from headcheck.isolation import Workers
+from headcheck.laws import Law, choose
+from headcheck.plan import Plan
+from headcheck.roles import role
+from headcheck.teeth.corpus import Entry
+from headcheck.verdict import LawResult
+
+HANGING_S = 5.0
+"""Wall seconds for an example of an entry that is known to do harm."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the laws said of one entry."""
+
+    id: str
+    profile: str
+    seed: int
+    whole: bool
+    """Whether it went on after the first broken law."""
+    broken: tuple[str, ...]
+    """The broken laws, in the order in which they broke, without the role."""
+    applied: int
+    """How many laws could be judged."""
+    examples: int
+    """How many examples were run in all."""
+    until_broken: int
+    """How many until the first broken law; 0 where none broke."""
+    first_s: float
+    """Seconds of judging until the first broken law, after the subject had been tried."""
+    smallest: int
+    """How many numbers the tensors of its smallest counterexample hold; 0 where it was not made small."""
+
+
+def tried(entry: Entry, profile: Profile, seed: int, *, whole: bool) -> Outcome:
+    """Judge an entry by the laws of its role. whole: by all of them, not only until the first breaks."""
+    if getattr(entry, "peril", None):
+        return _summed(entry, profile, seed, _apart(entry, profile, seed), whole=False)
+    of_role = role(entry.role)
+    subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
+    swift = Engine(of_role, subject, replace(profile, shrinks=0), seed, _no_replay)
+    rows = map(swift.judge, choose(entry.role))
+    outcome = _summed(entry, profile, seed, rows, whole=whole)
+    if whole or not outcome.broken:
+        return outcome
+    (law,) = (law for law in choose(entry.role) if law.name_in_role == outcome.broken[0])
+    again = Engine(of_role, subject, profile, seed, _no_replay).judge(law)
+    return replace(outcome, smallest=_numbers(again))
+
+
+def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult], *, whole: bool) -> Outcome:
+    began, first_s = time.perf_counter(), 0.0
+    broken: list[str] = []
+    applied = examples = until_broken = 0
+    for row in rows:
+        applied += row.outcome != "not-applicable"
+        examples += row.examples
+        if row.outcome == "breaks":
+            broken.append(row.id.partition("/")[2])
+            first_s = first_s or time.perf_counter() - began
+            until_broken = until_broken or examples
+            if not whole:
+                break
+    return Outcome(
+        entry.id, profile.name, seed, whole, tuple(broken), applied, examples, until_broken, first_s, 0
+    )
+
+
+def _apart(entry: Entry, profile: Profile, seed: int) -> Iterator[LawResult]:
+    """The rows of an entry that hangs, exits or spoils its process, by the laws named for it: each may take long."""
+    named = [law for law in choose(entry.role) if law.name_in_role in entry.breaks]
+    with Workers(Plan(entry.declaration(), replace(profile, shrinks=0, limit_s=HANGING_S), seed)) as workers:
+        yield from workers.judge(named)
+
+
+def _no_replay(law: Law, case: Any) -> str:
+    return ""
+
+
+def _numbers(row: LawResult) -> int:
+    """How many numbers the tensors of a counterexample hold."""
+    inputs = row.counterexample.inputs if row.counterexample else {}
+    return sum(_size(shown) for shown in inputs.values() if isinstance(shown, list | str))
+
+
+def _size(shown: list[Any] | str) -> int:
+    """Of a tensor as a verdict shows it: written out, or its dtype and shape where it is large."""
+    if isinstance(shown, list):
+        return sum(_size(each) if isinstance(each, list) else 1 for each in shown)
+    shape = shown.partition("(")[2].rstrip(")")
+    return prod(int(length) for length in shape.split(",") if length.strip()) if shape else 0

@@ -1,0 +1,133 @@
+"""`headcheck teeth`: faults caught, variants failed, results kept, and the page of it all."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headcheck.command import main
+from headcheck.engine import PROFILES
+from headcheck.teeth.campaign import read
+from headcheck.teeth.corpus import held_out, load
+from headcheck.teeth.summary import cover
+from headcheck.teeth.trial import Outcome, tried
+from tests.corpus import RIGHT, WRONG
+
+FAULT, OTHER_FAULT, VARIANT = "softmax/no-maximum", "softmax/wrong-base", "softmax/by-the-book"
+
+
+def corpus(folder: Path, wrong: tuple[str, ...], right: tuple[str, ...] = ()) -> str:
+    """A file with these entries of ours."""
+    file = folder / "a_corpus.py"
+    file.write_text(
+        "from tests.corpus import RIGHT as R, WRONG as W\n"
+        f"WRONG = {{name: (W | R)[name] for name in {wrong!r}}}\n"
+        f"RIGHT = {{name: (W | R)[name] for name in {right!r}}}\n"
+    )
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    """Each test has a corpus of its own, in a module of the same name."""
+    load.cache_clear()
+    sys.modules.pop("a_corpus", None)
+
+
+def test_ids_are_those_of_one_corpus() -> None:
+    """No fault and no variant of any role has the id of another."""
+    assert not WRONG.keys() & RIGHT.keys()
+    assert all(name == entry.id for name, entry in {**WRONG, **RIGHT}.items())
+
+
+def test_a_quarter_is_held_out() -> None:
+    """The split is a matter of the id alone, and leaves out about one in four."""
+    share = sum(map(held_out, WRONG)) / len(WRONG)
+    assert 0.2 < share < 0.3
+
+
+def test_what_is_caught_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Faults that are caught and variants that are not failed make exit code 0."""
+    file = corpus(tmp_path, (FAULT, OTHER_FAULT), (VARIANT,))
+    assert main(["teeth", "--corpus", file, "-n", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("quick, seed 0: 2 of 2 faults caught; ")
+    assert "0 of 1 right variants failed" in said
+
+
+def test_survivors_and_wrong_failures_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fault that no law breaks, and a variant that one does, make exit code 1, by name."""
+    file = corpus(tmp_path, (VARIANT,), (FAULT,))
+    assert main(["teeth", "--corpus", file, "-n", "1"]) == 1
+    said = capsys.readouterr().out
+    assert f"survives: {VARIANT}" in said
+    assert f"failed wrongly: {FAULT} by " in said
+
+
+def test_results_are_kept_and_gone_on_from(tmp_path: Path) -> None:
+    """What is in the file is not judged again."""
+    file, results = corpus(tmp_path, (FAULT,)), tmp_path / "results.jsonl"
+    line = ["teeth", "--corpus", file, "--results", str(results), "-n", "1"]
+    assert main(line) == 0
+    assert [each.id for each in read(results)] == [FAULT]
+    before = results.read_text()
+    assert main(line) == 0
+    assert results.read_text() == before
+
+
+def test_the_matrix_goes_on_after_the_first_broken_law(tmp_path: Path) -> None:
+    """With --matrix every law is judged, the page lists laws and faults, and the picture has a dot for each kill."""
+    results, page = tmp_path / "results.jsonl", tmp_path / "teeth.md"
+    file = corpus(tmp_path, (FAULT,))
+    asked = ["teeth", "--corpus", file, "--matrix", "--results", str(results), "--page", str(page), "-n", "1"]
+    assert main(asked) == 0
+    (outcome,) = read(results)
+    assert len(outcome.broken) > 1
+    shown = page.read_text()
+    assert f"| {FAULT} | {WRONG[FAULT].sentence} | {len(outcome.broken)} |" in shown
+    assert page.with_suffix(".svg").read_text().count("M") == len(outcome.broken)
+
+
+def test_the_smallest_counterexample_is_measured() -> None:
+    """An outcome that stopped at the first broken law says how many numbers its smallest case holds."""
+    outcome = tried(WRONG[FAULT], PROFILES["quick"], 0, whole=False)
+    assert outcome.until_broken >= 1
+    assert 1 <= outcome.smallest <= 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no corpus"),
+        ("A = 1\n", "it must have WRONG and RIGHT"),
+        ("WRONG = RIGHT = {}\n", "has no entry of that role and name"),
+    ],
+)
+def test_what_is_no_corpus_is_told_in_one_line(
+    text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing file, one without entries, and one that is no corpus at all."""
+    file = tmp_path / "a_corpus.py"
+    if text is not None:
+        file.write_text(text)
+    assert main(["teeth", "--corpus", str(file)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_foreign_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of something else is neither read nor written over."""
+    results = tmp_path / "notes.txt"
+    results.write_text("my notes\n")
+    line = ["teeth", "--corpus", corpus(tmp_path, (FAULT,)), "--results", str(results)]
+    assert main(line) == 2
+    assert "holds no results" in capsys.readouterr().err
+    assert results.read_text() == "my notes\n"
+
+
+def test_a_cover_catches_all() -> None:
+    """The law that catches most first, then what catches the rest."""
+
+    def outcome(*broken: str) -> Outcome:
+        return Outcome("", "quick", 0, True, broken, 3, 3, 1, 0.0, 0)
+
+    assert cover([outcome("a", "b"), outcome("b"), outcome("c"), outcome()]) == ["b", "c"]
