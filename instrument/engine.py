@@ -5,12 +5,14 @@ generator: fast, and they reach the large shapes. Drawn cases come from Hypothes
 slower, and they reach the corners. The first case that breaks the law is made as small as it will go.
 """
 
+import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from random import Random
 from types import FrameType
 from typing import Any
@@ -109,8 +111,22 @@ class Engine:
         self.replay = replay
         self.watch = watch
 
-    def judge(self, law: Law) -> LawResult:
-        """One row of the verdict."""
+    def rows(self, laws: Sequence[Law]) -> Iterator[LawResult]:
+        """The rows of these laws: those that break at a first look, then the others.
+
+        A law that a fault breaks at once does not wait for the many examples of the laws before it.
+        """
+        waiting = []
+        for law in laws:
+            row = self.judge(law, glance=True)
+            if row.outcome == "breaks":
+                yield row
+            else:
+                waiting.append(law)
+        yield from map(self.judge, waiting)
+
+    def judge(self, law: Law, *, glance: bool = False) -> LawResult:
+        """One row of the verdict. glance: by the first of its seeded examples only."""
         began, inside = time.perf_counter(), self.subject.seconds
         lacking = [reason for feature in law.needs if (reason := self.subject.lacks(feature))]
         if lacking:
@@ -118,12 +134,13 @@ class Engine:
                 law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
             )
         tally = _Tally()
-        for case in self._seeded(law):
+        for case in islice(self._seeded(law), self._glances(law) if glance else None):
             tally.add(self.example(law, case))
             if tally.broken:
                 break
         else:
-            self._drawn(law, tally)
+            if not glance:
+                self._drawn(law, tally)
         row = self._row(law, tally)
         taken, within_subject = time.perf_counter() - began, self.subject.seconds - inside
         return replace(row, duration_s=taken, subject_s=within_subject)
@@ -147,20 +164,31 @@ class Engine:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
 
+    def _glances(self, law: Law) -> int:
+        """So many examples are a first look at a law: they are run again later, a twenty-fifth of the work."""
+        return math.ceil(self._share(self.profile.seeded, law) / 25)
+
     def _prepared(self, law: Law, case: Any) -> Any:
         return self.role.fit(law.repaired(case), self.subject)
 
     def _seeded(self, law: Law) -> Iterator[Any]:
-        for number in range(_at_least_one(self.profile.seeded * law.share * self.subject.effort)):
+        for number in range(self._share(self.profile.seeded, law)):
             random = Random(f"{self.seed}/{law.id}/{number}")
             yield self._prepared(law, self.role.draw(random, self.subject))
 
+    def _share(self, examples: int, law: Law) -> int:
+        """How many of the profile's examples this law gets: at least one, if there are any."""
+        return max(1, round(examples * law.share * self.subject.effort)) if examples else 0
+
     def _drawn(self, law: Law, tally: _Tally) -> None:
         """Let Hypothesis draw the cases. The first break ends it: making it smaller is not left to chance."""
+        examples = self._share(self.profile.drawn, law)
+        if not examples:
+            return
 
         @hypothesis.seed(Random(f"{self.seed}/{law.id}").getrandbits(64))
         @hypothesis.settings(
-            max_examples=_at_least_one(self.profile.drawn * law.share * self.subject.effort),
+            max_examples=examples,
             phases=[Phase.generate],
             database=None,
             deadline=None,
@@ -272,10 +300,6 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, left)
         signal.signal(signal.SIGALRM, before)
-
-
-def _at_least_one(number: float) -> int:
-    return max(1, round(number))
 
 
 def _ratio(judged: Judged) -> float:

@@ -53,11 +53,13 @@ def verify(
     began = time.perf_counter()
     with undisturbed():
         prepared = plan.loaded().prepared()
-        rows = []
-        for law in choose(prepared.introduction.role, patterns):
-            rows.append(with_only(plan, prepared.engine.judge(law)))
-            on_row(rows[-1])
-    return verdict_of(plan, prepared.introduction, rows, time.perf_counter() - began)
+        chosen = choose(prepared.introduction.role, patterns)
+        rows: dict[str, LawResult] = {}
+        for row in prepared.engine.rows(chosen):
+            rows[row.id] = with_only(plan, row)
+            on_row(rows[row.id])
+    in_order = [rows[law.id] for law in chosen]
+    return verdict_of(plan, prepared.introduction, in_order, time.perf_counter() - began)
 
 
 def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
@@ -70,13 +72,14 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
 def probe(subject: Any, *, role: str | None = None, device: str | None = None) -> Any:
     """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
     from headcheck.attention.probe import probe_function
+    from headcheck.pasting import found_out
 
     loaded = make_plan(subject, role=role, device=device).loaded()
-    if loaded.role != "attention":
-        raise HeadcheckError(f"only attention subjects can be probed, not {loaded.role}")
+    name = loaded.name.rpartition(":")[2]
     with undisturbed():
-        name = loaded.name.rpartition(":")[2]
-        return probe_function(loaded.declaration, device=loaded.device, name=name)
+        if loaded.role == "attention":
+            return probe_function(loaded.declaration, device=loaded.device, name=name)
+        return found_out(loaded.declaration, device=loaded.device, name=name)
 
 
 def make_plan(

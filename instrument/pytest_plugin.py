@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the command, by names that other plugins will not have."""
+    """The options of the command; all but SUBJECT and the documents by names that other plugins will not have."""
     group = parser.getgroup("headcheck", "headcheck: judge an attention function by its laws")
     group.addoption(
         "--subject", metavar="SUBJECT", help="built-in name, package.module:attribute or file.py:attribute"
     )
-    group.addoption("--role", help="the role of a plain callable; default: attention")
+    group.addoption("--headcheck-role", help="the role; default: what the name or class of the subject tells")
     group.addoption(
         "--headcheck-profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate"
     )
@@ -144,7 +144,7 @@ class Session:
             return self._workers().introduce().role
         except HeadcheckError as problem:
             self.refusal = problem  # The first item tells it.
-            return self.config.getoption("--role") or "attention"
+            return self.config.getoption("--headcheck-role") or "attention"
 
     def judge(self, law: "Law") -> "LawResult":
         from headcheck.errors import HeadcheckError
@@ -173,7 +173,7 @@ class Session:
             option = self.config.getoption
             plan = make_plan(
                 option("--subject") or DEFAULT,
-                role=option("--role"),
+                role=option("--headcheck-role"),
                 profile=option("--headcheck-profile"),
                 seed=option("--headcheck-seed"),
                 dtype=option("--headcheck-dtype"),

@@ -13,6 +13,7 @@ from headcheck.attention.probe import Probed
 from headcheck.command import main
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
+from headcheck.reference import rotary, sinusoidal_at
 from tests import kernels
 
 KERNELS = Path(kernels.__file__)
@@ -161,3 +162,34 @@ def test_the_command_prints_the_declaration(capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr().out
     assert "subject = headcheck.Attention(\n    tiled_heads,\n" in printed
     assert '    grouped_heads="tiled",\n' in printed
+
+
+def rotated(x: Tensor, positions: Tensor) -> Tensor:
+    return rotary(x, positions, base=10000.0, pairing="half")
+
+
+def own_eps(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, 0.01)
+
+
+def other_table(length: int, d_model: int, base: float = 100.0) -> Tensor:
+    return sinusoidal_at(torch.arange(length), d_model, base=base, layout="concatenated")
+
+
+@pytest.mark.parametrize(
+    ("subject", "role", "fields"),
+    [
+        (rotated, "rotary", {"pairing": "half", "base": 10000.0}),
+        (own_eps, "rms_norm", {"eps": 0.01}),
+        (other_table, "sinusoidal", {"layout": "concatenated", "base": 100.0}),
+        (torch.softmax, "softmax", {"dtypes": ("float32", "float64", "bfloat16", "float16")}),
+        (torch.nn.MultiheadAttention, None, {"key_true_means": "block", "weights": "averaged"}),
+    ],
+)
+def test_other_roles_are_probed_too(subject: Any, role: str | None, fields: dict[str, Any]) -> None:
+    """What a role finds out before it judges is printed as the declaration that says so."""
+    probed = headcheck.probe(subject, role=role)
+    assert {name: getattr(probed.declaration, name) for name in fields} == fields
+    names: dict[str, Any] = {subject.__name__: subject}
+    exec(probed.pasted, names)
+    assert names["subject"] == probed.declaration.but(name=names["subject"].name)

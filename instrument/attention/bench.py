@@ -13,6 +13,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Attention
+from headcheck.pasting import written
 from headcheck.reference import masks
 
 
@@ -105,18 +106,6 @@ class Bench:
             f"{' and '.join(names)} all fit" if fitting else why_not or f"neither {' nor '.join(names)} fits"
         )
         return Finding(topic, field, None, reason, told=False)
-
-
-def written(value: Any) -> str:
-    """As Python is written by hand: double quotes."""
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, tuple):
-        inside = ", ".join(map(written, value))
-        return f"({inside},)" if len(value) == 1 else f"({inside})"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in value.items()) + "}"
-    return str(value)
 
 
 Probe = Callable[[Bench], Finding | Iterator[Finding]]

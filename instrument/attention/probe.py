@@ -1,11 +1,11 @@
 """A subject's real conventions, found out on tiny inputs, and the declaration to paste."""
 
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import headcheck.attention.probes  # noqa: F401 - importing it registers its probes
-from headcheck.attention.bench import PROBES, Bench, Finding, written
+from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.declarations import Attention
+from headcheck.pasting import identifier, pasted, written
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,7 @@ class Probed:
     @property
     def pasted(self) -> str:
         """The declaration as Python with its imports, without the fields at their default."""
-        given = [
-            f"{each.name}={written(getattr(self.declaration, each.name))}"
-            for each in fields(self.declaration)
-            if each.name not in ("function", "name") and not _at_default(self.declaration, each)
-        ]
-        declaration = _wrapped(f"subject = headcheck.Attention({self.name}", given)
-        if "replace(named(" not in declaration:
-            return f"import headcheck\n\n{declaration}"
-        imports = (
-            "from dataclasses import replace\n\nimport headcheck\nfrom headcheck.arithmetic import named"
-        )
-        return f"{imports}\n\n{declaration}"
+        return pasted(self.declaration, self.name)
 
 
 def probe_function(declaration: Attention, *, device: str = "cpu", name: str = "") -> Probed:
@@ -52,18 +41,4 @@ def probe_function(declaration: Attention, *, device: str = "cpu", name: str = "
             findings.append(finding)
             if finding.told and finding.field:
                 bench.declaration = bench.declaration.but(**{finding.field: finding.value})
-    name = name if name.isidentifier() else getattr(declaration.function, "__name__", "my_function")
-    return Probed(tuple(findings), bench.declaration, name)
-
-
-def _at_default(declaration: Attention, each: Any) -> bool:
-    default = each.default if each.default is not MISSING else each.default_factory()
-    return bool(getattr(declaration, each.name) == default)
-
-
-def _wrapped(head: str, arguments: list[str], width: int = 100) -> str:
-    line = ", ".join([head, *arguments]) + ")"
-    if len(line) <= width:
-        return line
-    opening, _, first = head.partition("(")
-    return "\n".join([f"{opening}(", *(f"    {each}," for each in [first, *arguments]), ")"])
+    return Probed(tuple(findings), bench.declaration, identifier(declaration, name))

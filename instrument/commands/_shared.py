@@ -27,7 +27,7 @@ def common_options(parser: argparse.ArgumentParser) -> None:
         "--dtype", action="append", help="float32, float64, bfloat16, float16; repeat, or use commas"
     )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
-    parser.add_argument("--role", help="the role of a plain callable; default: attention")
+    parser.add_argument("--role", help="default: what the subject's name or class tells, else attention")
 
 
 def whole(text: str) -> int:

@@ -233,6 +233,9 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         many = case.but(rows=200, batch=1, dim=min(case.dim, 65)) if case.seed % 2 else case
         return many.but(values="offset", dim=max(2, many.dim)) if case.seed // 2 % 2 else many
 
+    def conventions(self, subject: NormSubject) -> dict[str, Any]:
+        return {"eps": subject.own_eps}
+
     def notes(self, subject: NormSubject) -> list[str]:
         if subject.own_eps is None or subject.declaration.eps is not None:
             return []

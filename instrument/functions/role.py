@@ -43,6 +43,15 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """What else the preparation finds out, at its end; it may change the subject."""
         return []
 
+    def conventions(self, subject: Any) -> dict[str, Any]:
+        """What the preparation settled of the declaration's fields."""
+        return {}
+
+    def found(self, subject: FunctionSubject[AnyInputs]) -> dict[str, Any]:
+        """What a declaration of this subject would say."""
+        rounding = {each: str(subject.arithmetic[each]) for each in subject.dtypes if each in LOW_PRECISION}
+        return {"dtypes": subject.dtypes, "arithmetic": rounding or None, **self.conventions(subject)}
+
     def telling(self, case: AnyCase) -> AnyCase:
         """The case, made to tell apart the models of arithmetic."""
         return case

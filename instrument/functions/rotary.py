@@ -158,6 +158,10 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
     def find_out(self, subject: RotarySubject) -> list[str]:
         return find_out(subject)
 
+    def conventions(self, subject: RotarySubject) -> dict[str, Any]:
+        settled = {"base": subject.base, "pairing": subject.pairing, "dims": subject.dims}
+        return settled if subject.rotary_share == 1.0 else {**settled, "rotary_dim": subject.rotary_share}
+
     def notes(self, subject: RotarySubject) -> list[str]:
         return formats_of_angles(subject, self)
 

@@ -136,6 +136,9 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
     def find_out(self, subject: SinusoidalSubject) -> list[str]:
         return [note for step in (_base, _layout, _odd, _longest) for note in step(subject)]
 
+    def conventions(self, subject: SinusoidalSubject) -> dict[str, Any]:
+        return {"base": subject.base, "layout": subject.layout}
+
     def notes(self, subject: SinusoidalSubject) -> list[str]:
         """float64 where the narrower bound fits in the last rows."""
         for dtype in subject.dtypes if subject.declaration.angles is None else ():

@@ -32,6 +32,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """What else the preparation finds out; it may change the subject."""
         return []
 
+    def found(self, subject: Any) -> dict[str, Any]:
+        """What a declaration of this subject would say."""
+        return {}
+
     def sound(self, subject: Any) -> bool:
         """Whether the calls of laws give numbers: in float64 the least number is -inf to a part in float32."""
         return True

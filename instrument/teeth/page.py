@@ -1,6 +1,6 @@
 """The teeth as a page of Markdown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -31,7 +31,10 @@ def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = 
     ]
     if whole:
         first = [each for each in whole if each.seed == whole[0].seed and each.profile == whole[0].profile]
+        swift = {each.id: each for each in outcomes if each.broken and not each.whole}
         lines += ["", "## The kill matrix", "", *_matrix(first, corpus, picture)]
+        for role in _roles(first, corpus):
+            lines += _role(_of_role(first, corpus, role), swift, corpus, role)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -82,11 +85,10 @@ def _matrix(whole: Sequence[Outcome], corpus: Corpus, picture: str) -> Iterator[
     if picture:
         yield ""
         yield f"![Laws in rows, faults in columns, role by role; a dot where the law is broken]({picture})"
-    roles = list(dict.fromkeys(corpus.wrong[each.id].role for each in whole))
     yield ""
     yield "| role | laws | faults | caught | by a law named for it | laws that suffice | laws that catch nothing |"
     yield "|---|---|---|---|---|---|---|"
-    for role in roles:
+    for role in _roles(whole, corpus):
         faults = _of_role(whole, corpus, role)
         caught, all_of = killed(faults)
         by_name = sum(bool(named(each, corpus.wrong[each.id])) for each in faults)
@@ -98,19 +100,36 @@ def _matrix(whole: Sequence[Outcome], corpus: Corpus, picture: str) -> Iterator[
     yield ""
     yield "*Laws that suffice*: the size of a small set of laws that catches all; the others say what is wrong"
     yield "more exactly, and guard against faults that nobody has written yet."
-    for role in roles:
-        yield from _role(_of_role(whole, corpus, role), corpus, role)
+
+
+def _roles(outcomes: Sequence[Outcome], corpus: Corpus) -> list[str]:
+    return list(dict.fromkeys(corpus.wrong[each.id].role for each in outcomes))
 
 
 def _of_role(outcomes: Sequence[Outcome], corpus: Corpus, role: str) -> list[Outcome]:
     return [each for each in outcomes if corpus.wrong[each.id].role == role]
 
 
-def _role(faults: Sequence[Outcome], corpus: Corpus, role: str) -> Iterator[str]:
+def _role(
+    faults: Sequence[Outcome], swift: Mapping[str, Outcome], corpus: Corpus, role: str
+) -> Iterator[str]:
+    """The laws of a role and its faults. swift: the outcomes that ended with the first broken law."""
     yield from ("", f"### {role}", "", "| law | faults caught | by it alone |", "|---|---|---|")
     for law in of_laws(faults, corpus, role):
         yield f"| {law.id} | {law.kills} | {law.alone or ''} |"
-    yield from ("", "| fault | what is wrong | laws broken | the one to name |", "|---|---|---|---|")
+    yield ""
+    yield "| fault | what is wrong | laws broken | the one to name | first break after | smallest |"
+    yield "|---|---|---|---|---|---|"
     for each in sorted(faults, key=lambda outcome: outcome.id):
         entry = corpus.wrong[each.id]
-        yield f"| {each.id} | {entry.sentence} | {len(each.broken)} | {named(each, entry) or '-'} |"
+        yield (
+            f"| {each.id} | {entry.sentence} | {len(each.broken)} | {named(each, entry) or '-'} "
+            f"| {_effort_of(swift.get(each.id))} |"
+        )
+
+
+def _effort_of(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return " | "
+    plural = "" if outcome.until_broken == 1 else "s"
+    return f"{outcome.until_broken:,} example{plural} | {outcome.smallest or ''}"

@@ -48,7 +48,7 @@ def tried(entry: Entry, profile: Profile, seed: int, *, whole: bool) -> Outcome:
     of_role = role(entry.role)
     subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
     swift = Engine(of_role, subject, replace(profile, shrinks=0), seed, _no_replay)
-    rows = map(swift.judge, choose(entry.role))
+    rows = swift.rows(choose(entry.role))
     outcome = _summed(entry, profile, seed, rows, whole=whole)
     if whole or not outcome.broken:
         return outcome

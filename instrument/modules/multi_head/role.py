@@ -48,6 +48,16 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
             return isinstance(attribute, self.kinds) or super().recognises(type(attribute))
         return super().recognises(attribute)
 
+    def found(self, subject: MultiHeadSubject) -> dict[str, Any]:
+        found = subject.found
+        masks: dict[str, Any] = {}
+        if found.mask_shapes:
+            masks = {"masks": found.masks, "mask_shapes": found.mask_shapes, "true_means": found.true_means}
+        if subject.has("key_mask"):
+            masks["key_true_means"] = found.key_true_means
+        weights = {"weights": found.weights} if found.weights else {}
+        return {**super().found(subject), **masks, "empty_rows": found.empty_rows, **weights}
+
     def notes(self, subject: MultiHeadSubject) -> list[str]:
         """The conventions that it shows by itself."""
         return find(self.build, subject)
