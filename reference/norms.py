@@ -18,7 +18,8 @@ def layer_norm(
 
     The mean is taken out before squaring, so that a large mean costs no digits. Ba et al. 2016, section 3.
     """
-    centred = _wide(x) - _wide(x).mean(dim=-1, keepdim=True)
+    wide = _wide(x)
+    centred = wide - wide.mean(dim=-1, keepdim=True)
     variance = centred.square().mean(dim=-1, keepdim=True)
     return _affine(centred / torch.sqrt(variance + eps), weight, bias).to(x.dtype)
 
@@ -27,11 +28,13 @@ def rms_norm(
     x: Float[Tensor, "*rows dim"], weight: Float[Tensor, " dim"] | None = None, eps: float = 1e-6
 ) -> Float[Tensor, "*rows dim"]:
     """x / sqrt(mean of x^2 + eps) x weight.  Zhang and Sennrich 2019 (RMSNorm), equation (4)."""
-    mean_square = _wide(x).square().mean(dim=-1, keepdim=True)
-    return _affine(_wide(x) / torch.sqrt(mean_square + eps), weight, None).to(x.dtype)
+    wide = _wide(x)
+    mean_square = wide.square().mean(dim=-1, keepdim=True)
+    return _affine(wide / torch.sqrt(mean_square + eps), weight, None).to(x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:
+    """Once for each x: two copies would each round their part of its gradient."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

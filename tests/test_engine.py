@@ -50,6 +50,21 @@ def test_the_order_of_the_laws_does_not_matter() -> None:
     assert forward == backward
 
 
+def test_a_break_does_not_wait_for_the_laws_before_it() -> None:
+    """A law that breaks at the first look comes first, as its full examples would have shown it; each has one row."""
+    law_to_break = replace(a_law(lambda attention, x: broken()), id="attention/a-test/broken")
+    holding = [all_laws()[OUTPUT], all_laws()["attention/symmetry/linear-in-the-values"]]
+    engine = on_reference()
+    rows = list(engine.rows([*holding, law_to_break]))
+    assert [row.id for row in rows] == [law_to_break.id, *(law.id for law in holding)]
+    assert timeless(rows[0]) == timeless(engine.judge(law_to_break))
+    assert [timeless(row) for row in rows[1:]] == [timeless(engine.judge(law)) for law in holding]
+
+
+def broken() -> None:
+    raise LawBroken("always")
+
+
 def test_the_verdict_does_not_hang_on_the_generators_of_the_process() -> None:
     """What torch's and Python's global generators hold changes no row of a subject that does not use them."""
     import random

@@ -7,14 +7,14 @@ from headcheck.subjects import builtin
 
 @builtin("reference-layer-norm", "headcheck's own layer norm.")
 def reference_layer_norm() -> LayerNorm:
-    """16 bits are computed in float32; x is made wide twice, so that two gradients are rounded before they are added."""
+    """16 bits are computed in float32 and rounded once."""
     from headcheck.reference.norms import layer_norm
 
     return LayerNorm(
         layer_norm,
         name="reference-layer-norm",
         gradients=True,
-        arithmetic="flash",
+        arithmetic="wide",
         weightless=True,
         biasless=True,
     )
@@ -43,10 +43,10 @@ def torch_layer_norm() -> LayerNorm:
 
 @builtin("reference-rms-norm", "headcheck's own RMS norm.")
 def reference_rms_norm() -> RMSNorm:
-    """16 bits are computed in float32; x is made wide twice, so that two gradients are rounded before they are added."""
+    """16 bits are computed in float32 and rounded once."""
     from headcheck.reference.norms import rms_norm
 
-    return RMSNorm(rms_norm, name="reference-rms-norm", gradients=True, arithmetic="flash", weightless=True)
+    return RMSNorm(rms_norm, name="reference-rms-norm", gradients=True, arithmetic="wide", weightless=True)
 
 
 @builtin("torch-rms-norm", "torch's RMS norm.")
