@@ -1,4 +1,4 @@
-"""README.md is run: each command with its exit code, each snippet with what it prints."""
+"""README.md and the pages that it leads to are run: commands with their exit codes, snippets with what they print."""
 
 import contextlib
 import io
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/extending.md", "docs/deviations.md")
+TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 BLOCK = re.compile(r"(?:<!-- exit (\d)[^>]*-->\n)?```(\w+)\n(.*?)```\n", re.DOTALL)
 NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
@@ -31,7 +32,7 @@ class Block:
 
 def blocks() -> list[Block]:
     """Every fenced block, in order."""
-    found = [Block(m[2], m[3].strip("\n"), int(m[1]) if m[1] else None) for m in BLOCK.finditer(README)]
+    found = [Block(m[2], m[3].strip("\n"), int(m[1]) if m[1] else None) for m in BLOCK.finditer(TEXT)]
     following = [*found[1:], Block("", "", None)]
     return [
         Block(each.language, each.text, each.exit_code, after.text if after.language == "text" else "")
@@ -47,7 +48,7 @@ SNIPPETS = [each.text for each in blocks() if each.language == "python"]
 
 def test_every_fence_is_understood() -> None:
     """No block escapes by being written in another way."""
-    assert README.count("```") == 2 * len(blocks())
+    assert TEXT.count("```") == 2 * len(blocks())
     assert {each.language for each in blocks()} == {"sh", "python", "text"}
     assert all("\n" not in each.text for each in SHELL), "a block holds one command"
 
@@ -107,9 +108,10 @@ def forget_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a snippet registers is gone after its test."""
     from headcheck import subjects
     from headcheck.attention import patterns, values
+    from tests import faults
 
     places = [(patterns, "PATTERNS"), (values, "REGIMES"), (subjects, "_REGISTRY")]
-    for module, name in [*places, (values, "CONTINUOUS"), (patterns, "DEAD_ROWS")]:
+    for module, name in [*places, (values, "CONTINUOUS"), (patterns, "DEAD_ROWS"), (faults, "FAULTS")]:
         monkeypatch.setattr(module, name, getattr(module, name).copy())
 
 
@@ -120,8 +122,9 @@ def judge_what_was_added(names: dict[str, Any]) -> None:
     from headcheck import subjects
     from headcheck.attention import patterns, values
     from headcheck.attention.case import Case
-    from headcheck.laws import Law
+    from headcheck.laws import Law, all_laws
     from headcheck.plan import Plan, profile_named
+    from tests import faults
 
     for law in [each for each in names.values() if isinstance(each, Law)]:
         engine = Plan("reference", profile_named("quick"), dtypes=("float32",)).loaded().prepared().engine
@@ -138,6 +141,13 @@ def judge_what_was_added(names: dict[str, Any]) -> None:
     for name, function in patterns.PATTERNS.items():
         if function in names.values():
             assert function(case, generator).shape == (1, 1, 2, 4), name
+    for entry in [
+        each for each in faults.FAULTS.values() if names["__name__"].endswith(each.id.partition("/")[0])
+    ]:
+        engine = (
+            Plan(entry.declaration(), profile_named("gate"), dtypes=("float32",)).loaded().prepared().engine
+        )
+        assert engine.judge(all_laws()[f"attention/{entry.breaks[0]}"]).outcome == "breaks"
 
 
 NAMED = {
