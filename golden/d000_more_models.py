@@ -201,6 +201,29 @@ for part, name, line, place, what, axes in (
             ),
         ),
     )
+CAUSAL.latent_fault(
+    "the-other-convention",
+    949,
+    "True blocks in this mask and keeps in the document's own function of line 322: given to it, the mask shows each "
+    "token its future alone, and leaves the last one no key.",
+    blocks=("000/packaged/function", "function"),
+    probe="x = torch.ones(1, 1, 3, 1)\n"
+    "print(scaled_dot_product_attention(x, x, x, create_causal_mask(3))[1][0, 0].tolist())",
+    prints="[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [nan, nan, nan]]",
+    fault="masks/polarity-reversed",
+)
+PADDING.latent_fault(
+    "the-other-convention",
+    978,
+    "True is padding in this mask and keeps in the document's own function of line 322: given to it with axes for heads "
+    "and queries, tokens attend to padding alone.",
+    blocks=("000/packaged/function", "function"),
+    probe="x = torch.ones(1, 1, 3, 1)\n"
+    "mask = create_padding_mask(torch.tensor([[5, 7, 0]]))[:, None, None]\n"
+    "print(scaled_dot_product_attention(x, x, x, mask)[1][0, 0, 0].tolist())",
+    prints="[0.0, 0.0, 1.0]",
+    fault="masks/polarity-reversed",
+)
 BOTH.behaviour(
     "both-apart-are-both-merged",
     1009,
@@ -314,6 +337,16 @@ WINDOW.confirmed(
             (torch.arange(10)[:, None] - torch.arange(10)).abs() <= 2,
         ),
     ),
+)
+WINDOW.latent_fault(
+    "mask-on-the-cpu",
+    1195,
+    "The mask is made on the CPU, wherever the inputs are: on another device the function fails.",
+    blocks=("function",),
+    probe="x = torch.ones(3, 2, device='meta')\n"
+    "try:\n    sliding_window_attention(x, x, x)\nexcept RuntimeError:\n    print('RuntimeError')",
+    prints="RuntimeError",
+    why_no_fault="It is refused with an error; the laws judge on one device.",
 )
 FLASH.not_checkable(
     "less-memory",

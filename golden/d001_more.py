@@ -133,6 +133,33 @@ PLACE.confirmed(
         lambda: (torch.zeros(2, 3, 4) + torch.zeros(1, 3, 4)).shape,
     ),
 )
+PLACE.latent_fault(
+    "table-ends",
+    177,
+    "The table ends: a sequence longer than max_len, 5000 unless said otherwise, is refused by an error about sizes.",
+    blocks=("module",),
+    probe="try:\n    PositionalEncoding(2, 2)(torch.zeros(1, 3, 2))\nexcept RuntimeError:\n    print('RuntimeError')",
+    prints="RuntimeError",
+    why_no_fault="It is refused with an error, and no law of attention sees it.",
+)
+PLACE.latent_fault(
+    "table-of-one-position",
+    177,
+    "With max_len = 1 a longer sequence is not refused: the one row is broadcast, and every token is at position 0.",
+    blocks=("module",),
+    probe="print(PositionalEncoding(2, 1)(torch.zeros(1, 2, 2)).tolist())",
+    prints="[[[0.0, 1.0], [0.0, 1.0]]]",
+    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+)
+PLACE.latent_fault(
+    "half-becomes-single",
+    177,
+    "The table stays in float32: embeddings in float16 come back in float32.",
+    blocks=("module",),
+    probe="print(PositionalEncoding(2)(torch.zeros(1, 1, 2).half()).dtype)",
+    prints="torch.float32",
+    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+)
 LAYER.behaviour(
     "layers-stack",
     224,
