@@ -36,6 +36,15 @@ WHY.not_checkable(
     "there, and 0.876, 0.867 and 0.495 with the scale.",
 )
 HAND.confirmed(
+    "raw-scores-again",
+    98,
+    "raw scores [2, 12, 8]",
+    'The scores of "The", before they are scaled.',
+    exactly("2 12 8"),
+    RAW.scores.at(0),
+    formula=r"q_0 \cdot k_j",
+)
+HAND.confirmed(
     "nearly-100-percent",
     98,
     'nearly 100% on "cat"',
