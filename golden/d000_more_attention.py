@@ -321,7 +321,7 @@ HEADS.not_checkable(
     364,
     "can only focus on one type of relationship",
     "One head sees one type of relationship at a time.",
-    reason="A type of relationship is not said to be anything; one head has one row of weights for each token.",
+    reason="What counts as a type of relationship is not said; one head has one row of weights for each token.",
 )
 HEADS.confirmed(
     "one-representation-per-token",

@@ -17,11 +17,13 @@ from headcheck.reference import (
     LayerConfig,
     LayerNorm,
     PatchEmbedding,
+    Residual,
     VisionTransformer,
     attention,
     masks,
     sinusoidal,
 )
+from headcheck.reference.blocks import NormOrder
 
 POSITIONS = Section("000", "sinusoidal-positions")
 ENCODER = Section("000", "encoder-block")
@@ -64,6 +66,29 @@ def _cls_hears_every_patch() -> bool:
     torch.manual_seed(0)
     gradient = torch.autograd.grad(_vision()(image)[0, 0], image)[0]
     return bool(gradient.abs().unfold(2, 8, 8).unfold(3, 8, 8).amax(dim=(1, 4, 5)).gt(0).all())
+
+
+def _norm(row: tuple[int, int]) -> list[sympy.Expr]:
+    """The layer norm of two numbers, without the small number under the root."""
+    mean, half = sympy.Rational(sum(row), 2), sympy.Abs(sympy.Rational(row[1] - row[0], 2))
+    return [(each - mean) / half for each in row]
+
+
+def _pre_norm(row: tuple[int, int]) -> list[sympy.Expr]:
+    """x + 2 norm(x)."""
+    return [each + 2 * normed for each, normed in zip(row, _norm(row), strict=True)]
+
+
+def _post_norm(row: tuple[int, int]) -> list[sympy.Expr]:
+    """norm(x + 2 x)."""
+    return _norm((3 * row[0], 3 * row[1]))
+
+
+def _around_doubling(norm_order: NormOrder) -> torch.Tensor:
+    """The reference's residual connection around doubling, of the row 1, 3."""
+    config = LayerConfig(d_model=2, num_heads=1, d_ff=2, norm_order=norm_order, activation="relu")
+    out: torch.Tensor = Residual(config)(torch.tensor([[[1.0, 3.0]]]), lambda x: 2 * x)
+    return out
 
 
 # Lines 573 to 785: positions and blocks
@@ -115,6 +140,23 @@ DECODER.confirmed(
         lambda: _number_of(LayerNorm, DecoderLayer(CONFIG)),
     ),
 )
+for name, line, place in (
+    ("norm-last-in-the-comment", 672, "Multi-Head Self-Attention + Residual + Norm"),
+    ("norm-last-in-the-comment-again", 681, "Feed-Forward Network + Residual + Norm"),
+):
+    ENCODER.erratum(
+        name,
+        line,
+        place,
+        "The lines under the comment do its parts in its order, the norm last: the row 1, 3 around doubling.",
+        HOLDS,
+        holds(
+            lambda: _pre_norm((1, 3)) == _post_norm((1, 3)),
+            None,
+            lambda: torch.equal(_around_doubling("pre"), _around_doubling("post")),
+        ),
+        slip="The norm is first, as line 640 says: -1, 5. In the order of the comment it would be -1, 1.",
+    )
 ENCODER.confirmed(
     "shape-input-in-words",
     690,

@@ -1,4 +1,4 @@
-"""Document 003, lines 297 to 926: statements between those of the other modules."""
+"""Document 003, lines 297 to 1126: statements between those of the other modules."""
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from headcheck.reference import MultiHeadAttention
 HEADS = Section("003", "multi-head")
 LAYER = Section("003", "encoder-layer")
 SCHEDULE = Section("003", "schedule")
+GPT = Section("003", "decoder-only")
 
 HEADS.not_checkable(
     "as-described",
@@ -66,6 +67,14 @@ SCHEDULE.not_checkable(
     "Formula from the paper",
     "The formula is the paper's.",
     reason="A fact about a paper that is not given: it is its equation 3. That the code computes line 909 is checked.",
+)
+
+GPT.not_checkable(
+    "often-tied",
+    1126,
+    "often tied with input embedding weights",
+    "The output layer often shares its weight with the table of tokens.",
+    reason="A usage. That this model does is line 1129's.",
 )
 
 
