@@ -1,0 +1,196 @@
+"""The small packages of lucidrains: memory-efficient, ring, local attention."""
+
+from typing import Any
+
+from headcheck.declarations import Attention
+from headcheck.subjects import builtin
+
+EFFICIENT = ("memory_efficient_attention_pytorch",)
+INSTALL_EFFICIENT = "pip install memory-efficient-attention-pytorch"
+
+
+@builtin(
+    "memory-efficient-attention-plain",
+    "memory_efficient_attention_pytorch's plain attention.",
+    needs=EFFICIENT,
+    install=INSTALL_EFFICIENT,
+)
+def plain() -> Attention:
+    """The function `attention`: any four axes of a mask, causal by the last rows."""
+    from memory_efficient_attention_pytorch.memory_efficient_attention import attention
+
+    return _efficient("memory-efficient-attention-plain", attention).but(causal="bottom-right")
+
+
+@builtin(
+    "memory-efficient-attention-chunked",
+    "memory_efficient_attention_pytorch's attention in chunks of queries and of keys.",
+    needs=EFFICIENT,
+    install=INSTALL_EFFICIENT,
+)
+def chunked() -> Attention:
+    """Chunks of 4 queries and 8 keys, so that small cases have several; checkpointed where gradients are asked for."""
+    from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
+
+    return _efficient(
+        "memory-efficient-attention-chunked",
+        memory_efficient_attention,
+        q_bucket_size=4,
+        k_bucket_size=8,
+    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), mask_gradient=False)
+
+
+@builtin(
+    "memory-efficient-flash",
+    "memory_efficient_attention_pytorch's flash attention, forward and backward in tiles.",
+    needs=EFFICIENT,
+    install=INSTALL_EFFICIENT,
+)
+def flash() -> Attention:
+    """Tiles of 4 queries and 8 keys."""
+    from memory_efficient_attention_pytorch.flash_attention import FlashAttentionFunction
+    from torch import Tensor
+
+    from headcheck.subjects._arrays import split_mask
+
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Any:
+        mask, _ = split_mask(attn_mask)
+        return FlashAttentionFunction.apply(query, key, value, mask, is_causal, 4, 8)
+
+    return Attention(
+        attention,
+        name="memory-efficient-flash",
+        masks=("boolean",),
+        causal="bottom-right",
+        grouped_heads=False,
+        scale=False,
+        dropout=False,
+        value_dim=False,
+        gradients=True,
+    )
+
+
+def _efficient(name: str, function: Any, **more: Any) -> Attention:
+    from torch import Tensor
+
+    from headcheck.subjects._arrays import split_mask
+
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Any:
+        mask, bias = split_mask(attn_mask)
+        return function(query, key, value, mask=mask, attn_bias=bias, causal=is_causal, **more)
+
+    return Attention(
+        attention,
+        name=name,
+        masks=("boolean", "additive"),
+        mask_with_causal="and",
+        empty_rows="undefined",
+        grouped_heads=False,
+        scale=False,
+        dropout=False,
+        gradients=True,
+    )
+
+
+@builtin(
+    "ring-attention-default",
+    "ring_attention_pytorch's attention of one process.",
+    needs=("ring_attention_pytorch",),
+    install="pip install ring-attention-pytorch",
+)
+def ring_default() -> Attention:
+    """BLHD; the mask is one of padding."""
+    from ring_attention_pytorch.ring_attention import default_attention
+    from torch import Tensor
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Any:
+        return default_attention(query, key, value, causal=is_causal)
+
+    return Attention(
+        attention,
+        name="ring-attention-default",
+        layout="bshd",
+        masks=(),
+        causal="bottom-right",
+        empty_rows="undefined",
+        grouped_heads="tiled",
+        scale=False,
+        dropout=False,
+        gradients=True,
+    )
+
+
+@builtin(
+    "ring-flash-attention-cpu",
+    "ring_attention_pytorch's flash attention of one process, in buckets.",
+    needs=("ring_attention_pytorch",),
+    install="pip install ring-attention-pytorch",
+)
+def ring_flash() -> Attention:
+    """BLHD; buckets of 4."""
+    from ring_attention_pytorch.ring_flash_attention import ring_flash_attn
+    from torch import Tensor
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Any:
+        return ring_flash_attn(query, key, value, causal=is_causal, bucket_size=4)
+
+    return Attention(
+        attention,
+        name="ring-flash-attention-cpu",
+        layout="bshd",
+        masks=(),
+        causal="bottom-right",
+        empty_rows="undefined",
+        grouped_heads="tiled",
+        scale=False,
+        dropout=False,
+        value_dim=False,
+        gradients=True,
+    )
+
+
+@builtin(
+    "local-attention",
+    "local_attention's LocalAttention with one window over everything.",
+    needs=("local_attention",),
+    install="pip install local-attention",
+)
+def local() -> Attention:
+    """With exact_windowsize, a window of `left` keys before and as many after; the lengths are equal."""
+    from local_attention import LocalAttention
+    from torch import Tensor
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        is_causal: bool = False,
+        scale: float | None = None,
+        dropout_p: float = 0.0,
+    ) -> Any:
+        whole = LocalAttention(
+            window_size=8,
+            causal=is_causal,
+            look_backward=-(-query.shape[2] // 8),
+            look_forward=0 if is_causal else -(-query.shape[2] // 8),
+            dropout=dropout_p,
+            scale=scale,
+            autopad=True,
+            use_rotary_pos_emb=False,
+        )
+        return whole(query, key, value)
+
+    return Attention(
+        attention,
+        name="local-attention",
+        masks=(),
+        rectangular=False,
+        grouped_heads=False,
+        scale=True,
+        dropout=True,
+        gradients=True,
+    )
