@@ -170,7 +170,7 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
     if not conventions.value_dim:
         changes["value_dim"] = case.head_dim
     if not conventions.rectangular:
-        changes["kv_len"] = case.q_len
+        changes["q_len"] = changes["kv_len"] = max(case.q_len, case.kv_len)
     if not conventions.any_strides and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
     if not subject.takes_mask_of(len(case.mask_axes)):

@@ -36,7 +36,7 @@ EAGER = {
 """The model that an eager attention is taken from, and what is its own."""
 FEATURES = {"gemma2": ("softcap",), "gemma3": ("softcap",), "gpt_oss": ("sinks",), "granite_swa": ("sinks",)}
 SINGLE_HEADS = ("bert", "gpt2", "gpt_neox", "vit", "clip", "t5")
-NARROW_SOFTMAX = ("bert", "gpt2", "llama4", "t5", "gpt_oss")
+NARROW_SOFTMAX = ("bert", "gpt2", "llama4", "t5", "gpt_oss", "granite_swa")
 
 
 def _called(forward: Callable[..., Any], *features: str) -> Callable[..., Any]:
@@ -84,6 +84,8 @@ def _eager(model: str) -> Attention:
     features = FEATURES.get(model, ())
     rounds = named("opwise" if model in NARROW_SOFTMAX else "eager")
     wide = named("native") if model in NARROW_SOFTMAX else replace(named("native"), softmax="float32")
+    if model == "granite_swa":
+        wide = replace(named("native"), softmax="float32")
     return Attention(
         _called(module.eager_attention_forward, *features),
         name=f"hf-{model.replace('_', '-')}-eager",

@@ -29,7 +29,11 @@ def plain() -> Attention:
     install=INSTALL_EFFICIENT,
 )
 def chunked() -> Attention:
-    """Chunks of 4 queries and 8 keys, so that small cases have several; checkpointed where gradients are asked for."""
+    """Chunks of 4 queries and 8 keys, so that small cases have several; checkpointed where gradients are asked for.
+
+    Its eps, which is added to the sum of the weights (1e-8), is set to zero; minus infinity in a bias is given as the
+    smallest number, as a chunk of nothing else gives NaN (docs/deviations.md).
+    """
     from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
 
     return _efficient(
@@ -37,6 +41,7 @@ def chunked() -> Attention:
         memory_efficient_attention,
         q_bucket_size=4,
         k_bucket_size=8,
+        eps=0.0,
     ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), mask_gradient=False)
 
 
@@ -64,15 +69,19 @@ def flash() -> Attention:
         name="memory-efficient-flash",
         masks=("boolean",),
         causal="bottom-right",
+        mask_with_causal="and",
+        empty_rows="undefined",
         grouped_heads=False,
         scale=False,
         dropout=False,
         value_dim=False,
+        dtypes=("float32",),  # Its sums are kept in float32, and in float64 its smallest number overflows.
         gradients=True,
     )
 
 
 def _efficient(name: str, function: Any, **more: Any) -> Attention:
+    import torch
     from torch import Tensor
 
     from headcheck.subjects._arrays import split_mask
@@ -81,6 +90,9 @@ def _efficient(name: str, function: Any, **more: Any) -> Attention:
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Any:
         mask, bias = split_mask(attn_mask)
+        if bias is not None:
+            bias = bias.clamp(min=torch.finfo(bias.dtype).min)
+            bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return function(query, key, value, mask=mask, attn_bias=bias, causal=is_causal, **more)
 
     return Attention(
@@ -131,7 +143,7 @@ def ring_default() -> Attention:
     install="pip install ring-attention-pytorch",
 )
 def ring_flash() -> Attention:
-    """BLHD; buckets of 4."""
+    """BLHD; buckets of 4; queries and keys are of one length, as parts of a ring are."""
     from ring_attention_pytorch.ring_flash_attention import ring_flash_attn
     from torch import Tensor
 
@@ -143,12 +155,12 @@ def ring_flash() -> Attention:
         name="ring-flash-attention-cpu",
         layout="bshd",
         masks=(),
-        causal="bottom-right",
-        empty_rows="undefined",
+        rectangular=False,
         grouped_heads="tiled",
         scale=False,
         dropout=False,
         value_dim=False,
+        dtypes=("float32",),  # Its sums are kept in float32, and in float64 its smallest number overflows.
         gradients=True,
     )
 
