@@ -29,10 +29,11 @@ def plain() -> Attention:
     install=INSTALL_EFFICIENT,
 )
 def chunked() -> Attention:
-    """Chunks of 4 queries and 8 keys, so that small cases have several; checkpointed where gradients are asked for.
+    """Chunks of 4 queries and 8 keys, so that small cases have several.
 
-    Its eps, which is added to the sum of the weights (1e-8), is set to zero; minus infinity in a bias is given as the
-    smallest number, as a chunk of nothing else gives NaN (docs/deviations.md).
+    Its eps, which is added to the sum of the weights (1e-8), is set to zero; minus infinity in a bias is given as half
+    of the smallest number, as a chunk of nothing else gives NaN (docs/deviations.md). Its checkpoints are reentrant:
+    gradients come by backward(), which adds them up in leaves, and not by autograd.grad, by which laws ask.
     """
     from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
 
@@ -42,7 +43,7 @@ def chunked() -> Attention:
         q_bucket_size=4,
         k_bucket_size=8,
         eps=0.0,
-    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), mask_gradient=False)
+    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), gradients=False)
 
 
 @builtin(
@@ -91,7 +92,7 @@ def _efficient(name: str, function: Any, **more: Any) -> Attention:
     ) -> Any:
         mask, bias = split_mask(attn_mask)
         if bias is not None:
-            bias = bias.clamp(min=torch.finfo(bias.dtype).min)
+            bias = bias.clamp(min=torch.finfo(bias.dtype).min / 2)
             bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return function(query, key, value, mask=mask, attn_bias=bias, causal=is_causal, **more)
 
@@ -143,12 +144,12 @@ def ring_default() -> Attention:
     install="pip install ring-attention-pytorch",
 )
 def ring_flash() -> Attention:
-    """BLHD; buckets of 4; queries and keys are of one length, as parts of a ring are."""
+    """BLHD; buckets of 32; queries and keys are of one length, as parts of a ring are."""
     from ring_attention_pytorch.ring_flash_attention import ring_flash_attn
     from torch import Tensor
 
     def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Any:
-        return ring_flash_attn(query, key, value, causal=is_causal, bucket_size=4)
+        return ring_flash_attn(query, key, value, causal=is_causal, bucket_size=32)
 
     return Attention(
         attention,
