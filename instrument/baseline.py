@@ -15,7 +15,7 @@ are judged and none of them breaks. Outside of its versions it says nothing: the
 import operator
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -46,10 +46,13 @@ class Known:
     versions: str
     reference: str
 
-    def covers(self, subject: str, law: str) -> bool:
-        """Whether it is this that breaks the law, in the version that is installed."""
-        named = fnmatchcase(subject, self.subject)
-        return named and any(fnmatchcase(law, each) for each in self.laws) and in_range(self.versions)
+    def speaks_of(self, law: str) -> bool:
+        """Whether a law is one of those that it may break."""
+        return any(fnmatchcase(law, each) for each in self.laws)
+
+    @property
+    def told_as_fixed(self) -> str:
+        return f"baseline: {self.subject} now keeps {', '.join(self.laws)}"
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,7 @@ class Compared:
         """What to tell, a line each."""
         told = [f"baseline: {len(self.known)} broken laws are known deviations"] if self.known else []
         told += [f"baseline: new: {row.id}" for row in self.new]
-        return told + [
-            f"baseline: {each.subject} now keeps {', '.join(each.laws)}: take it out of {file}"
-            for each in self.fixed
-        ]
+        return told + [f"{each.told_as_fixed}: take it out of {file}" for each in self.fixed]
 
 
 def read_baseline(file: str) -> tuple[Known, ...]:
@@ -94,22 +94,27 @@ def read_baseline(file: str) -> tuple[Known, ...]:
     return tuple(_known(entry, f"{file}, deviation {number}") for number, entry in enumerate(entries, 1))
 
 
+def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
+    """Those of one subject, in the versions that are installed."""
+    return tuple(each for each in known if fnmatchcase(subject, each.subject) and in_range(each.versions))
+
+
+def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
+    """Whether laws of the entry were judged, and none of them breaks; outcomes: law -> what became of it."""
+    mine = {outcome for law, outcome in outcomes.items() if entry.speaks_of(law)}
+    return "holds" in mine and "breaks" not in mine
+
+
 def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
     """Which broken laws are new, which are known, and which entries are fixed."""
-    mine = [each for each in known if fnmatchcase(verdict.subject, each.subject) and in_range(each.versions)]
-
-    def covered(row: LawResult) -> bool:
-        return any(each.covers(verdict.subject, row.id) for each in mine)
-
-    def is_fixed(entry: Known) -> bool:
-        judged = [row for row in verdict.laws if entry.covers(verdict.subject, row.id)]
-        return bool(judged) and not any(row.outcome == "breaks" for row in judged)
-
+    mine = known_of(verdict.subject, known)
+    outcomes = {row.id: row.outcome for row in verdict.laws}
+    covered = {row.id for row in verdict.broken if any(each.speaks_of(row.id) for each in mine)}
     return Compared(
         verdict,
-        new=[row for row in verdict.broken if not covered(row)],
-        known=[row for row in verdict.broken if covered(row)],
-        fixed=[each for each in mine if is_fixed(each)],
+        new=[row for row in verdict.broken if row.id not in covered],
+        known=[row for row in verdict.broken if row.id in covered],
+        fixed=[each for each in mine if is_fixed(each, outcomes)],
     )
 
 

@@ -51,14 +51,18 @@ class Record:
         rows = [_row(law) for law in self.verdict["laws"]]
         given = {name: self.verdict[name] for name in ("role", "profile", "seed", "declaration", "notes")}
         unfinished = self.verdict["unfinished"]
-        return Verdict(subject=self.subject, laws=rows, duration_s=self.seconds, unfinished=unfinished, **given)
+        return Verdict(
+            subject=self.subject, laws=rows, duration_s=self.seconds, unfinished=unfinished, **given
+        )
 
 
 def chosen(parts: Sequence[str] = ()) -> tuple[list[BuiltIn], list[BuiltIn]]:
     """The built-in subjects whose name holds one of the parts (all where there are none): here, and not installed."""
     named = [each for name, each in builtins().items() if not parts or any(part in name for part in parts)]
     if not named:
-        raise HeadcheckError(f"no built-in subject has {' or '.join(parts)} in its name; `headcheck subjects` lists them")
+        raise HeadcheckError(
+            f"no built-in subject has {' or '.join(parts)} in its name; `headcheck subjects` lists them"
+        )
     return [each for each in named if not each.missing], [each for each in named if each.missing]
 
 
@@ -125,7 +129,11 @@ def _append(file: Path | None, record: Record) -> None:
 
 def _run(command: list[str], limit_s: float) -> str:
     """The last line that a command writes, or how it ended. One thread each: they run side by side."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter, on a built-in name
             command, capture_output=True, text=True, timeout=limit_s, env=environment, check=False

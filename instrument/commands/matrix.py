@@ -15,12 +15,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", metavar="PART", action="append", default=[], help="only subjects whose name holds PART"
     )
-    parser.add_argument("--profile", choices=("quick", "gate", "deep"), default="quick", help="default: quick")
+    parser.add_argument(
+        "--profile", choices=("quick", "gate", "deep"), default="quick", help="default: quick"
+    )
     parser.add_argument("--resume", metavar="FILE", help="keep what is judged there, and go on from it")
     parser.add_argument("--page", metavar="FILE", help="write the page as Markdown, such as docs/matrix.md")
     parser.add_argument("--baseline", metavar="FILE", help="known deviations, which explain broken laws")
     parser.add_argument(
-        "--limit", metavar="SECONDS", type=seconds, default=LIMIT_S, help=f"of one subject; default: {LIMIT_S:g}"
+        "--limit",
+        metavar="SECONDS",
+        type=seconds,
+        default=LIMIT_S,
+        help=f"of one subject; default: {LIMIT_S:g}",
     )
     parser.add_argument("-n", metavar="N", type=whole, help="subjects at a time (default: cores, at most 4)")
 
@@ -39,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     def tell(record: Record) -> None:
         told.append(record)
         outcome = record.verdict["verdict"] if record.verdict else record.problem
-        print(f"{len(told)}: {record.subject}: {outcome}, {record.seconds:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"{len(told)}: {record.subject}: {outcome}, {record.seconds:.0f} s", file=sys.stderr, flush=True
+        )
 
     with terminable():
         records = judge_all(
@@ -59,8 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"{each.verdict.subject}: {line}")
     deviate = sum(each.exit_code == 1 for each in compared)
     unjudged = len(records) - sum(each.exit_code != 2 for each in compared)
-    print(f"{len(records)} subjects: {deviate} deviate beyond what is known, {unjudged} could not be judged, "
-          f"{len(missing)} not installed")
+    print(
+        f"{len(records)} subjects: {deviate} deviate beyond what is known, {unjudged} could not be judged, "
+        f"{len(missing)} not installed"
+    )
     if not compared:
         return 2
     return 1 if deviate or unjudged else 0

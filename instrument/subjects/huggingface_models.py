@@ -98,6 +98,19 @@ OF_TYPE: Mapping[str, Mapping[str, Any]] = {
     "falcon": {"new_decoder_architecture": False, "multi_query": True},
 }
 """What the sizes do not tell of one type."""
+RIGHT_PADDED = (
+    "bart",
+    "mbart",
+    "pegasus",
+    "blenderbot",
+    "marian",
+    "plbart",
+    "mvp",
+    "trocr",
+    "whisper",
+    "bigbird_pegasus",
+)
+"""Types with absolute positions that are counted from the first column: their documentation says to pad on the right."""
 
 
 def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
@@ -115,6 +128,8 @@ def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
             _spread(model)
         return model
 
+    if config.model_type in RIGHT_PADDED:
+        conventions = {"padding": ("right",)} | conventions
     return CausalLM(make, name=name or f"hf:{config.model_type}", **conventions)
 
 
@@ -127,7 +142,7 @@ def tiny(model_type: str) -> Any:
     made = CONFIG_MAPPING[model_type]
     usual = made()
     fitting = {name: value for name, value in SIZES.items() if hasattr(usual, name)}
-    return made(**fitting | OF_TYPE.get(model_type, {}))
+    return made(**{**fitting, **OF_TYPE.get(model_type, {})})
 
 
 def _spread(model: Any) -> None:

@@ -64,9 +64,7 @@ def flax_linen() -> Attention:
     return _declared("flax-linen", _jax(dot_product_attention, causal=False))
 
 
-@builtin(
-    "flax-nnx", "flax.nnx.dot_product_attention.", needs=("jax", "flax"), install="pip install jax flax"
-)
+@builtin("flax-nnx", "flax.nnx.dot_product_attention.", needs=("jax", "flax"), install="pip install jax flax")
 def flax_nnx() -> Attention:
     """BLHD; without dropout and weights by jax.nn."""
     from flax.nnx import dot_product_attention
@@ -86,7 +84,7 @@ def flax_nnx_weights() -> Attention:
     """BLHD; with a module, so that dot_product_attention_weights is called."""
     from flax import nnx
 
-    class Holder(nnx.Module):
+    class Holder(nnx.Module):  # type: ignore[misc] - flax has no types here
         pass
 
     def function(*arrays: Any, **more: Any) -> Any:

@@ -6,6 +6,8 @@ from headcheck.declarations import Attention
 from headcheck.subjects import builtin
 
 EFFICIENT = ("memory_efficient_attention_pytorch",)
+CHUNKED = ("float32", "float64", "bfloat16")
+"""Not float16: a huge score beside the smallest number is minus infinity there, and a chunk of these is NaN."""
 INSTALL_EFFICIENT = "pip install memory-efficient-attention-pytorch"
 
 
@@ -43,7 +45,7 @@ def chunked() -> Attention:
         q_bucket_size=4,
         k_bucket_size=8,
         eps=0.0,
-    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), gradients=False)
+    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), gradients=False, dtypes=CHUNKED)
 
 
 @builtin(
@@ -168,12 +170,27 @@ def ring_flash() -> Attention:
 
 @builtin(
     "local-attention",
-    "local_attention's LocalAttention with one window over everything.",
+    "local_attention's LocalAttention with windows around that reach all keys, padded by a mask.",
     needs=("local_attention",),
     install="pip install local-attention",
 )
 def local() -> Attention:
-    """With exact_windowsize, a window of `left` keys before and as many after; the lengths are equal."""
+    """Windows of 8; the mask, True everywhere, is what hides the padding that autopad adds."""
+    return _local("local-attention", masked=True)
+
+
+@builtin(
+    "local-attention-autopad",
+    "local_attention's LocalAttention with windows around that reach all keys, autopad without a mask.",
+    needs=("local_attention",),
+    install="pip install local-attention",
+)
+def local_autopad() -> Attention:
+    """Windows of 8."""
+    return _local("local-attention-autopad", masked=False)
+
+
+def _local(name: str, *, masked: bool) -> Attention:
     from local_attention import LocalAttention
     from torch import Tensor
 
@@ -185,21 +202,23 @@ def local() -> Attention:
         scale: float | None = None,
         dropout_p: float = 0.0,
     ) -> Any:
-        whole = LocalAttention(
+        around = -(-query.shape[2] // 8)
+        local = LocalAttention(
             window_size=8,
             causal=is_causal,
-            look_backward=-(-query.shape[2] // 8),
-            look_forward=0 if is_causal else -(-query.shape[2] // 8),
+            look_backward=around,
+            look_forward=0 if is_causal else around,
             dropout=dropout_p,
             scale=scale,
             autopad=True,
             use_rotary_pos_emb=False,
         )
-        return whole(query, key, value)
+        mask = query.new_ones((query.shape[0], query.shape[2])).bool() if masked else None
+        return local(query, key, value, mask=mask)
 
     return Attention(
         attention,
-        name="local-attention",
+        name=name,
         masks=(),
         rectangular=False,
         grouped_heads=False,

@@ -9,7 +9,7 @@ from headcheck.functions.layer_norm import LayerNorm
 from headcheck.functions.rms_norm import RMSNorm
 from headcheck.subjects import builtin
 
-MODELS = {
+MODELS: dict[str, tuple[str, float, str]] = {
     "llama": ("LlamaRMSNorm", 0.0, "rounded before the weight"),
     "gemma": ("GemmaRMSNorm", 1.0, "the weight plus one, rounded once"),
     "gemma3n": ("Gemma3nRMSNorm", 0.0, "by a power, rounded once"),
@@ -59,10 +59,10 @@ def _declared(name: str, made: Callable[..., Any], offset: float = 0.0, narrow: 
     )
 
 
-for _model, (_, _, _own) in MODELS.items():
+for _model in MODELS:
     builtin(
         f"hf-{_model.replace('_', '-')}-rms-norm",
-        f"transformers' RMS norm of {_model}: {_own}.",
+        f"transformers' RMS norm of {_model}: {MODELS[_model][2]}.",
         needs=("transformers",),
         install="pip install transformers",
     )(partial(_huggingface, _model))
@@ -71,7 +71,7 @@ for _model, (_, _, _own) in MODELS.items():
 @builtin(
     "torchtune-rms-norm",
     "torchtune's RMSNorm.",
-    needs=("torchtune",),
+    needs=("torchtune", "torchao"),
     install="pip install torchtune torchao",
 )
 def torchtune_rms_norm() -> RMSNorm:
@@ -100,9 +100,7 @@ def litgpt_rms_norm() -> RMSNorm:
     return _declared("litgpt-rms-norm", Module)
 
 
-@builtin(
-    "diffusers-rms-norm", "diffusers' RMSNorm.", needs=("diffusers",), install="pip install diffusers"
-)
+@builtin("diffusers-rms-norm", "diffusers' RMSNorm.", needs=("diffusers",), install="pip install diffusers")
 def diffusers_rms_norm() -> RMSNorm:
     """The mean of squares in float32; x in its own dtype."""
     from diffusers.models.normalization import RMSNorm as Module
@@ -110,7 +108,9 @@ def diffusers_rms_norm() -> RMSNorm:
     return _declared("diffusers-rms-norm", Module)
 
 
-@builtin("timm-rms-norm", "timm's rms_norm.", needs=("timm",), install="pip install timm")
+@builtin(
+    "timm-rms-norm", "timm's rms_norm.", needs=("timm", "torchvision"), install="pip install timm torchvision"
+)
 def timm_rms_norm() -> RMSNorm:
     """The function for where torch has none."""
     from timm.layers.fast_norm import rms_norm
@@ -197,9 +197,7 @@ def mlx_layer_norm() -> LayerNorm:
     )
 
 
-@builtin(
-    "flax-layer-norm", "flax.linen.LayerNorm.", needs=("jax", "flax"), install="pip install jax flax"
-)
+@builtin("flax-layer-norm", "flax.linen.LayerNorm.", needs=("jax", "flax"), install="pip install jax flax")
 def flax_layer_norm() -> LayerNorm:
     """As it is by default: the variance is the mean of squares less the square of the mean."""
     return _flax_layer("flax-layer-norm", fast=True)
@@ -225,7 +223,9 @@ def _flax_layer(name: str, *, fast: bool) -> LayerNorm:
 
     def norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-6) -> Tensor:
         module = linen.LayerNorm(epsilon=eps, use_fast_variance=fast)
-        weights = {"params": {"scale": jax.numpy.asarray(array(weight)), "bias": jax.numpy.asarray(array(bias))}}
+        weights = {
+            "params": {"scale": jax.numpy.asarray(array(weight)), "bias": jax.numpy.asarray(array(bias))}
+        }
         return tensor(module.apply(weights, jax.numpy.asarray(array(x))), x.dtype)
 
     return LayerNorm(
@@ -239,9 +239,7 @@ def _flax_layer(name: str, *, fast: bool) -> LayerNorm:
     )
 
 
-@builtin(
-    "flax-rms-norm", "flax.linen.RMSNorm.", needs=("jax", "flax"), install="pip install jax flax"
-)
+@builtin("flax-rms-norm", "flax.linen.RMSNorm.", needs=("jax", "flax"), install="pip install jax flax")
 def flax_rms_norm() -> RMSNorm:
     """The mean of squares in float32."""
     import jax
@@ -312,6 +310,4 @@ def _onnx_layer(name: str, opened: Callable[[Any], Any]) -> LayerNorm:
         arrays = {"X": array(x), "S": array(weight), "B": array(bias)}
         return tensor(run(eps)(None, arrays)[0], x.dtype)
 
-    return LayerNorm(
-        norm, name=name, weightless=False, biasless=False, gradients=False, dtypes=("float32",)
-    )
+    return LayerNorm(norm, name=name, weightless=False, biasless=False, gradients=False, dtypes=("float32",))

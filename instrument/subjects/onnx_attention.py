@@ -1,9 +1,11 @@
 """The ONNX operator Attention: onnx's reference evaluator and onnxruntime's CPU provider, by models of one node."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from headcheck.arithmetic import named
 from headcheck.declarations import Attention
 from headcheck.subjects import builtin
 
@@ -27,7 +29,10 @@ def onnx_reference() -> Attention:
     def run(key: Any, arrays: dict[str, Any]) -> Any:
         return evaluator(key).run(None, arrays)[0]
 
-    return _declared("onnx-reference", run).but(dtypes=("float32", "float64", "float16"))
+    wide = replace(named("native"), inputs="float32")  # The scale is an attribute, in float32.
+    return _declared("onnx-reference", run).but(
+        dtypes=("float32", "float64", "float16"), arithmetic={"float64": wide}
+    )
 
 
 @builtin(
@@ -83,12 +88,15 @@ def _declared(name: str, run: Run) -> Attention:
         scale: float | None = None,
         softcap: float | None = None,
     ) -> Tensor:
+        if scale is not None and scale < 0:
+            raise NotImplementedError("query and key are each given the root of the scale")
         given = {"is_causal": int(is_causal), "scale": scale, "softcap": softcap}
         attributes = tuple((word, value) for word, value in given.items() if value is not None)
         arrays = {"Q": array(query), "K": array(key), "V": array(value)}
         kinds = [str(x.dtype).removeprefix("torch.") for x in (query, attn_mask) if x is not None]
         if attn_mask is not None:
-            arrays["M"] = array(attn_mask)
+            # A mask that is shorter than the keys is none for those beyond: it is given in full.
+            arrays["M"] = array(attn_mask.expand(*attn_mask.shape[:3], key.shape[2]))
         return tensor(run((kinds[0], kinds[1] if kinds[1:] else "", attributes), arrays), query.dtype)
 
     return Attention(
@@ -99,7 +107,6 @@ def _declared(name: str, run: Run) -> Attention:
         causal="top-left",
         mask_with_causal="and",
         grouped_heads="interleaved",
-        scale=True,
         softcap=True,
         dropout=False,
         gradients=False,

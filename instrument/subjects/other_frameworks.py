@@ -128,7 +128,9 @@ def openvino_attention() -> Attention:
     hint = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
 
     @cache
-    def compiled(heads: int, kv_heads: int, dims: tuple[int, int], mask: tuple[int, str], causal: bool) -> Any:
+    def compiled(
+        heads: int, kv_heads: int, dims: tuple[int, int], mask: tuple[int, str], causal: bool
+    ) -> Any:
         shapes = [[-1, heads, -1, dims[0]], [-1, kv_heads, -1, dims[0]], [-1, kv_heads, -1, dims[1]]]
         inputs = [opset13.parameter(shape, "f32") for shape in shapes]
         if mask[0]:
@@ -142,9 +144,7 @@ def openvino_attention() -> Attention:
         mask = (0, "")
         if attn_mask is not None:
             mask = (attn_mask.ndim, "f32" if attn_mask.is_floating_point() else "boolean")
-        model = compiled(
-            query.shape[1], key.shape[1], (query.shape[3], value.shape[3]), mask, is_causal
-        )
+        model = compiled(query.shape[1], key.shape[1], (query.shape[3], value.shape[3]), mask, is_causal)
         given = [array(x) for x in (query, key, value, attn_mask) if x is not None]
         return tensor(model(given)[0], query.dtype)
 

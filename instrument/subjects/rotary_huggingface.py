@@ -40,7 +40,9 @@ def _rotary(model: str) -> Rotary:
         sizes = {"hidden_size": dim, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": dim}
         parameters = {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": share}
         made = getattr(configuration, f"{title}Config")
-        config = made(**sizes, rope_parameters=parameters, **({"qk_rope_head_dim": dim} if "deepseek" in model else {}))
+        config = made(
+            **sizes, rope_parameters=parameters, **({"qk_rope_head_dim": dim} if "deepseek" in model else {})
+        )
         return getattr(modeling, f"{title}RotaryEmbedding")(config)
 
     def turned(x: Tensor, positions: Tensor, *, base: float = 10000.0) -> Tensor:

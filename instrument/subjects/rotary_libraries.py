@@ -36,15 +36,13 @@ def _by_rows(turn: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _rowed(name: str, turn: Callable[[Any], Any], **more: Any) -> Rotary:
     given = {"gradients": True, "effort": 0.3} | more
-    return Rotary(
-        _by_rows(turn), name=name, max_position=ROWS - 1, fractional=False, negative=False, **given
-    )
+    return Rotary(_by_rows(turn), name=name, max_position=ROWS - 1, fractional=False, negative=False, **given)
 
 
 @builtin(
     "torchtune-rotary",
     "torchtune's RotaryPositionalEmbeddings.",
-    needs=("torchtune",),
+    needs=("torchtune", "torchao"),
     install="pip install torchtune torchao",
 )
 def torchtune_rotary() -> Rotary:
@@ -109,7 +107,10 @@ def rotary_embedding_torch() -> Rotary:
 
 
 @builtin(
-    "litgpt-rotary", "litgpt's build_rope_cache and apply_rope.", needs=("litgpt",), install="pip install litgpt"
+    "litgpt-rotary",
+    "litgpt's build_rope_cache and apply_rope.",
+    needs=("litgpt",),
+    install="pip install litgpt",
 )
 def litgpt_rotary() -> Rotary:
     """Pairs half of the dims apart."""
@@ -169,14 +170,22 @@ def _diffusers(name: str, *, repeat: bool, axis: int) -> Rotary:
     return Rotary(turned, name=name, gradients=True, batched_positions=False)
 
 
-@builtin("timm-rotary", "timm's apply_rot_embed.", needs=("timm",), install="pip install timm")
+@builtin(
+    "timm-rotary",
+    "timm's apply_rot_embed.",
+    needs=("timm", "torchvision"),
+    install="pip install timm torchvision",
+)
 def timm_rotary() -> Rotary:
     """Pairs interleaved; its table, of images, is made here of positions in a row."""
     return _timm("timm-rotary", half=False).but(pairing="interleaved")
 
 
 @builtin(
-    "timm-rotary-half", "timm's apply_rot_embed with half=True.", needs=("timm",), install="pip install timm"
+    "timm-rotary-half",
+    "timm's apply_rot_embed with half=True.",
+    needs=("timm", "torchvision"),
+    install="pip install timm torchvision",
 )
 def timm_rotary_half() -> Rotary:
     """Pairs half of the dims apart."""
@@ -208,7 +217,7 @@ def curated_rotary() -> Rotary:
     from curated_transformers.layers.embeddings import RotaryEmbeddings
     from torch import Tensor
 
-    made = cache(lambda dim: RotaryEmbeddings(dim))
+    made = cache(RotaryEmbeddings)
 
     def turned(x: Tensor, positions: Tensor) -> Any:
         rows = whole_rows(positions, x.shape[0])
@@ -281,7 +290,10 @@ def equinox_rotary() -> Rotary:
 
 
 @builtin(
-    "mlx-rotary", "MLX's fast.rope on the CPU, traditional=False.", needs=("mlx",), install="pip install 'mlx[cpu]'"
+    "mlx-rotary",
+    "MLX's fast.rope on the CPU, traditional=False.",
+    needs=("mlx",),
+    install="pip install 'mlx[cpu]'",
 )
 def mlx_rotary() -> Rotary:
     """Positions by an offset; pairs half of the dims apart."""

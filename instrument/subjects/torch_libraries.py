@@ -1,4 +1,4 @@
-"""Attention functions of libraries on torch: torchtune, litgpt, curated-transformers, fla, diffusers, timm, monai, whisper.
+"""Attention of libraries on torch: torchtune, litgpt, curated-transformers, fla, diffusers, timm, whisper.
 
 Where a library has a module only, its projections are the identity, and what is left is its attention.
 """
@@ -28,11 +28,12 @@ def _given(tensor: Any) -> Any:
 @builtin(
     "torchtune-attention",
     "torchtune's attention behind its MultiHeadAttention.",
-    needs=("torchtune",),
+    needs=("torchtune", "torchao"),
     install="pip install torchtune torchao",
 )
 def torchtune_attention() -> Attention:
-    """The function that its modules call: torch's, with True for keys that are kept."""
+    """The function that its modules call; its mask has no axis of heads, so that these are given as batches beside one."""
+    import torch
     from torch import Tensor
     from torchtune.modules.attention_utils import _sdpa_or_flex_attention
 
@@ -46,13 +47,16 @@ def torchtune_attention() -> Attention:
         dropout_p: float = 0.0,
         is_causal: bool = False,
     ) -> Any:
-        return function(query, key, value, attn_mask, dropout_p, is_causal)
+        if attn_mask is None:
+            return function(query, key, value, None, dropout_p, is_causal)
+        whole = torch.broadcast_to(attn_mask, (*query.shape[:3], key.shape[2])).flatten(0, 1)
+        alone = [x.flatten(0, 1)[:, None] for x in (query, key, value)]
+        return function(*alone, whole, dropout_p, is_causal).reshape(*query.shape[:3], value.shape[3])
 
     return Attention(
         attention,
         name="torchtune-attention",
         masks=("boolean",),
-        mask_ranks=(3,),  # It adds the axis of heads: (batch, q_len, kv_len).
         grouped_heads=False,
         scale=False,
         nan_scores="may-vanish",
@@ -132,7 +136,11 @@ def curated_attention() -> Attention:
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Any:
         scorer = ScaledDotProductAttention(dropout_prob=0.0, linear_biases=None).eval()
-        keep = query.new_ones((query.shape[0], 1, 1, key.shape[2]), dtype=torch.bool) if attn_mask is None else attn_mask
+        keep = (
+            query.new_ones((query.shape[0], 1, 1, key.shape[2]), dtype=torch.bool)
+            if attn_mask is None
+            else attn_mask
+        )
         return scorer(
             query=query, key=key, value=value, attention_mask=AttentionMask(keep), use_causal_mask=is_causal
         )
@@ -252,8 +260,8 @@ def _diffusers(name: str, processor: Any) -> Attention:
 @builtin(
     "timm-attention",
     "timm's Attention, its manual path.",
-    needs=("timm",),
-    install="pip install timm",
+    needs=("timm", "torchvision"),
+    install="pip install timm torchvision",
 )
 def timm_attention() -> Attention:
     """Packed q, k and v of one length."""
@@ -266,8 +274,8 @@ def timm_attention() -> Attention:
 @builtin(
     "timm-attention-fused",
     "timm's Attention, its path by torch's function.",
-    needs=("timm",),
-    install="pip install timm",
+    needs=("timm", "torchvision"),
+    install="pip install timm torchvision",
 )
 def timm_attention_fused() -> Attention:
     """Packed q, k and v of one length."""
@@ -316,10 +324,8 @@ def _timm(name: str, *, fused: bool) -> Attention:
     install="pip install openai-whisper",
 )
 def whisper_attention() -> Attention:
-    """The scale is split between query and key; the mask, of which it takes a corner, is the causal one."""
+    """The scale is split between query and key, and the softmax is in float32."""
     return _whisper("whisper-attention", sdpa=False).but(
-        masks=("additive",),
-        mask_ranks=(2,),
         arithmetic={
             "float64": replace(named("native"), softmax="float32"),
             **{kind: replace(named("eager"), scaled="input") for kind in ("bfloat16", "float16")},
@@ -334,38 +340,35 @@ def whisper_attention() -> Attention:
     install="pip install openai-whisper",
 )
 def whisper_attention_sdpa() -> Attention:
-    """A mask means causal, whatever stands in it."""
-    return _whisper("whisper-attention-sdpa", sdpa=True).but(
-        masks=(), nan_scores="may-vanish", arithmetic=ROUNDS
-    )
+    """As it is by default."""
+    return _whisper("whisper-attention-sdpa", sdpa=True).but(nan_scores="may-vanish", arithmetic=ROUNDS)
 
 
 def _whisper(name: str, *, sdpa: bool) -> Attention:
+    """A mask means causal, whatever stands in it (by torch's function), or is cut to be so."""
+    import torch
     from torch import Tensor
     from whisper.model import MultiHeadAttention, disable_sdpa
 
-    def attention(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Any:
-        heads, q_len, head_dim = query.shape[1:]
-        if is_causal:
-            attn_mask = query.new_full((q_len, key.shape[2]), -float("inf")).triu(1)
-        rows = [x.transpose(1, 2).flatten(2) for x in (query, key, value)]
+    with torch.random.fork_rng(devices=()):
         module = MultiHeadAttention(1, 1)
-        module.n_head = heads
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Any:
+        module.n_head, q_len, head_dim = query.shape[1:]
+        mask = query.new_full((q_len, key.shape[2]), -torch.inf).triu(1) if is_causal else None
+        rows = [x.transpose(1, 2).flatten(2) for x in (query, key, value)]
         if sdpa:
-            output, _ = module.qkv_attention(*rows, attn_mask)
+            output, _ = module.qkv_attention(*rows, mask)
         else:
             with disable_sdpa():
-                output, _ = module.qkv_attention(*rows, attn_mask)
-        return output.unflatten(2, (heads, head_dim)).transpose(1, 2)
+                output, _ = module.qkv_attention(*rows, mask)
+        return output.unflatten(2, (module.n_head, head_dim)).transpose(1, 2)
 
     return Attention(
         attention,
         name=name,
+        masks=(),
         rectangular=False,
-        empty_rows="undefined",
-        mask_with_causal="refused",
         grouped_heads=False,
         scale=False,
         dropout=False,
