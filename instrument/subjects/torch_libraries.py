@@ -32,7 +32,7 @@ def _given(tensor: Any) -> Any:
     install="pip install torchtune torchao",
 )
 def torchtune_attention() -> Attention:
-    """The function that its modules call; its mask has no axis of heads, so that these are given as batches beside one."""
+    """The function that its modules call; its mask has no axis of heads: these are given as batches beside it."""
     import torch
     from torch import Tensor
     from torchtune.modules.attention_utils import _sdpa_or_flex_attention
