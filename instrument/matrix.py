@@ -122,9 +122,11 @@ def _read(file: Path) -> Iterator[Record]:
 
 
 def _append(file: Path | None, record: Record) -> None:
-    if file is not None:
-        with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(asdict(record)) + "\n")
+    if file is None:
+        return
+    cut_off = file.exists() and file.read_bytes()[-1:] not in (b"\n", b"")
+    with file.open("a", encoding="utf-8") as out:
+        out.write(("\n" if cut_off else "") + json.dumps(asdict(record)) + "\n")
 
 
 def _run(command: list[str], limit_s: float) -> str:
