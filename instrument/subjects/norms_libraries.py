@@ -105,7 +105,7 @@ def diffusers_rms_norm() -> RMSNorm:
     """The mean of squares in float32; x in its own dtype."""
     from diffusers.models.normalization import RMSNorm as Module
 
-    return _declared("diffusers-rms-norm", Module)
+    return _declared("diffusers-rms-norm", Module, narrow="flash")
 
 
 @builtin(
@@ -136,7 +136,13 @@ def curated_rms_norm() -> RMSNorm:
     def norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Any:
         return _with_weight(Module(x.shape[-1], eps=eps), x, weight)
 
-    return RMSNorm(norm, name="curated-transformers-rms-norm", weightless=False, gradients=True)
+    return RMSNorm(
+        norm,
+        name="curated-transformers-rms-norm",
+        weightless=False,
+        gradients=True,
+        arithmetic=_in_float32("flash"),
+    )
 
 
 def _mlx(function: str, *names: str) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ def onnx_reference() -> Attention:
     install="pip install onnx onnxruntime",
 )
 def onnxruntime_attention() -> Attention:
-    """Its own kernel, which computes float16 in float32."""
+    """Its own kernel. It refuses a mask of one row for all queries, which the operator allows (docs/deviations.md)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -57,7 +57,7 @@ def onnxruntime_attention() -> Attention:
     def run(key: Any, arrays: dict[str, Any]) -> Any:
         return session(key).run(None, arrays)[0]
 
-    return _declared("onnxruntime-attention", run).but(dtypes=("float32", "float16"))
+    return _declared("onnxruntime-attention", run, every_row=True).but(dtypes=("float32", "float16"))
 
 
 def _model(kind: str, mask: str, attributes: tuple[tuple[str, Any], ...]) -> Any:
@@ -74,7 +74,8 @@ def _model(kind: str, mask: str, attributes: tuple[tuple[str, Any], ...]) -> Any
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
 
 
-def _declared(name: str, run: Run) -> Attention:
+def _declared(name: str, run: Run, *, every_row: bool = False) -> Attention:
+    """every_row: a mask of one row for all queries is given in full."""
     from torch import Tensor
 
     from headcheck.subjects._arrays import array, tensor
@@ -88,7 +89,7 @@ def _declared(name: str, run: Run) -> Attention:
         scale: float | None = None,
         softcap: float | None = None,
     ) -> Tensor:
-        if scale is not None and scale < 0:
+        if scale is not None and scale <= 0:
             raise NotImplementedError("query and key are each given the root of the scale")
         given = {"is_causal": int(is_causal), "scale": scale, "softcap": softcap}
         attributes = tuple((word, value) for word, value in given.items() if value is not None)
@@ -96,7 +97,8 @@ def _declared(name: str, run: Run) -> Attention:
         kinds = [str(x.dtype).removeprefix("torch.") for x in (query, attn_mask) if x is not None]
         if attn_mask is not None:
             # A mask that is shorter than the keys is none for those beyond: it is given in full.
-            arrays["M"] = array(attn_mask.expand(*attn_mask.shape[:3], key.shape[2]))
+            rows = query.shape[2] if every_row else attn_mask.shape[2]
+            arrays["M"] = array(attn_mask.expand(*attn_mask.shape[:2], rows, key.shape[2]))
         return tensor(run((kinds[0], kinds[1] if kinds[1:] else "", attributes), arrays), query.dtype)
 
     return Attention(
