@@ -84,11 +84,10 @@ def flax_nnx_weights() -> Attention:
     """BLHD; with a module, so that dot_product_attention_weights is called."""
     from flax import nnx
 
-    class Holder(nnx.Module):  # type: ignore[misc] - flax has no types here
-        pass
+    holder = type("Holder", (nnx.Module,), {})
 
     def function(*arrays: Any, **more: Any) -> Any:
-        return nnx.dot_product_attention(*arrays, module=Holder(), **more)
+        return nnx.dot_product_attention(*arrays, module=holder(), **more)
 
     return _declared("flax-nnx-weights", _jax(function, causal=True)).but(
         causal="top-left", mask_with_causal="and", grouped_heads="interleaved"

@@ -132,11 +132,11 @@ def openvino_attention() -> Attention:
         heads: int, kv_heads: int, dims: tuple[int, int], mask: tuple[int, str], causal: bool
     ) -> Any:
         shapes = [[-1, heads, -1, dims[0]], [-1, kv_heads, -1, dims[0]], [-1, kv_heads, -1, dims[1]]]
-        inputs = [opset13.parameter(shape, "f32") for shape in shapes]
+        inputs = [opset13.parameter(shape, openvino.Type.f32) for shape in shapes]
         if mask[0]:
-            inputs.append(opset13.parameter([-1] * mask[0], mask[1]))
+            inputs.append(opset13.parameter([-1] * mask[0], getattr(openvino.Type, mask[1])))
         node = opset13.scaled_dot_product_attention(*inputs, causal=causal)
-        return core.compile_model(openvino.Model([node], inputs), "CPU", hint)
+        return core.compile_model(openvino.Model([opset13.result(node)], inputs, "attention"), "CPU", hint)
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
