@@ -15,7 +15,8 @@ from typing import Any
 from headcheck.errors import SubjectError
 from headcheck.roles import HOMES
 from headcheck.roles import role as role_named
-from headcheck.subjects import builtins
+from headcheck.subjects import builtins, families
+from headcheck.subjects import named as built_in
 
 DEFAULT = "torch-sdpa"
 """What is judged when no subject is named."""
@@ -24,7 +25,7 @@ DEFAULT = "torch-sdpa"
 def load(spec: str) -> tuple[Any, str]:
     """The object that SUBJECT names, and the name it goes by in reports."""
     place, colon, attribute = spec.rpartition(":")
-    if not colon:
+    if not colon or spec.partition(":")[0] in families():
         return _builtin(spec), spec
     if not place or not attribute:
         raise SubjectError(
@@ -56,15 +57,15 @@ def is_declaration(attribute: Any) -> bool:
 
 
 def _builtin(name: str) -> Any:
-    known = builtins()
-    if name in known:
-        return known[name].declaration()
+    found = built_in(name)
+    if found is not None:
+        return found.declaration()
     if _is_path(name):
         named = ", ".join(_functions_in(Path(name))) or "the name of your function"
         raise SubjectError(
             f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}"
         )
-    hint = _similar(name, known) or "`headcheck subjects` lists them"
+    hint = _similar(name, builtins()) or "`headcheck subjects` lists them"
     raise SubjectError(
         f"there is no built-in subject {name!r} ({hint}); "
         "a subject of your own is package.module:attribute or path/to/file.py:attribute"

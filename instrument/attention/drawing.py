@@ -28,6 +28,8 @@ WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
 WRITTEN = ("query", "key", "value")
 WORK = 120_000
 """The largest product of batch, heads, q_len, kv_len and the dims: it bounds the time of an example."""
+SQUARE = 257
+"""The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
 
 
 def draw(random: Random, subject: AttentionSubject) -> Case:
@@ -170,7 +172,7 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
     if not conventions.value_dim:
         changes["value_dim"] = case.head_dim
     if not conventions.rectangular:
-        changes["kv_len"] = case.q_len
+        changes["q_len"] = changes["kv_len"] = min(max(case.q_len, case.kv_len), SQUARE)
     if not conventions.any_strides and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
     if not subject.takes_mask_of(len(case.mask_axes)):

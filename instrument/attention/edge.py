@@ -225,9 +225,11 @@ class Edge:
 
     def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
         if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
-            mask = _to_tiled(mask.expand(x.may_attend.shape), x.kv_heads)
+            mask = _to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
         if self.declaration.true_means == "block" and mask.dtype == torch.bool:
             mask = ~mask
+        if not self.takes_mask_of(mask.ndim):  # A law's own mask, in the form that the subject takes.
+            mask = mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
         moved = mask.to(self.device) if self.device != "cpu" else mask
         return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape))
 
@@ -295,9 +297,12 @@ class Edge:
         if name in ("query", "key", "value"):
             gradient = gradient.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
-        with_heads = gradient.ndim == 4 and gradient.shape[1] == x.heads
+        with_heads = gradient.ndim > 2 and gradient.shape[-3] == x.heads
         if tiled and with_heads and name in ("query", "attn_mask"):
-            gradient = _from_tiled(gradient, x.kv_heads)
+            by_batch = gradient.reshape(-1, *gradient.shape[-3:])
+            gradient = _from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
+        if name == "attn_mask" and x.attn_mask is not None and not self.takes_mask_of(x.attn_mask.ndim):
+            gradient = gradient.reshape(x.attn_mask.shape)
         return gradient
 
 
@@ -318,10 +323,10 @@ def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
 
 def _to_tiled(x: Tensor, kv_heads: int) -> Tensor:
     """Head order h * group + j (interleaved) to j * kv_heads + h (tiled)."""
-    by_group = x.reshape(x.shape[0], kv_heads, -1, *x.shape[2:])
+    by_group = x.reshape(x.shape[0], kv_heads, x.shape[1] // kv_heads, *x.shape[2:])
     return by_group.transpose(1, 2).flatten(1, 2)
 
 
 def _from_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    by_key_head = x.reshape(x.shape[0], -1, kv_heads, *x.shape[2:])
+    by_key_head = x.reshape(x.shape[0], x.shape[1] // kv_heads, kv_heads, *x.shape[2:])
     return by_key_head.transpose(1, 2).flatten(1, 2)

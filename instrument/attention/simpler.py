@@ -19,7 +19,8 @@ PLAINER_VALUES = ("integers", "normal", "large")
 def simpler(case: Case, subject: AttentionSubject) -> Iterator[Case]:
     """Cases simpler than this one; whether they still break the law is for the caller to try."""
     for step in _steps(case, subject):
-        fitted = fit(step, subject)
+        square = {"q_len": min(step.q_len, step.kv_len), "kv_len": min(step.q_len, step.kv_len)}
+        fitted = fit(step if subject.declaration.rectangular else step.but(**square), subject)
         if fitted != case:
             yield fitted
 

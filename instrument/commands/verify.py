@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
     parser.add_argument(
+        "--baseline", metavar="FILE", help="known deviations (TOML): only what is not listed there fails"
+    )
+    parser.add_argument(
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
     )
     parser.add_argument(
@@ -41,12 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge, show, write; the verdict's exit code."""
+    from headcheck.baseline import compare, read_baseline
     from headcheck.console import Progress, plain_console, show, summary
     from headcheck.isolation import Workers
     from headcheck.judging import fresh_seed, judged_apart
 
     if arguments.fuzz and arguments.seed is None:
         arguments.seed = fresh_seed()
+    known = read_baseline(arguments.baseline) if arguments.baseline else None
     require_writable(arguments.json)
     plan = plan_of(arguments, profile=arguments.profile)
     with (
@@ -62,5 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         show(verdict, console)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
-    written = write_json(arguments.json, verdict)
-    return verdict.exit_code if written else 2
+    exit_code = verdict.exit_code
+    if known is not None:
+        compared = compare(verdict, known)
+        exit_code = compared.exit_code
+        print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
+    return exit_code if write_json(arguments.json, verdict) else 2

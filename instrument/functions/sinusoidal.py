@@ -156,6 +156,8 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
 
     def settle(self, case: SinusoidalCase, subject: SinusoidalSubject) -> SinusoidalCase:
         width = case.d_model + case.d_model % 2 if subject.lacks("odd") else case.d_model
+        if subject.declaration.last_wave == "base":  # From a first wave to another last one: at least two.
+            width = max(width, 4)
         return case.but(
             values="normal", layout="contiguous", d_model=width, length=min(case.length, subject.longest)
         )

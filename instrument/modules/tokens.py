@@ -58,7 +58,7 @@ class Traced:
     def hook(self, module: nn.Module, given: Any, embedded: Tensor) -> Tensor:
         """To be registered as a forward hook."""
         self.seen.append(embedded.detach().requires_grad_())
-        return self.seen[-1]
+        return self.seen[-1].clone()  # A module may go on with it in place, which a leaf refuses.
 
 
 class TokenSubject(ModuleSubject[AnyInputs]):

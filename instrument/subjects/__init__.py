@@ -60,6 +60,38 @@ def builtin(
     return register
 
 
+_FAMILIES: dict[str, Callable[[str], BuiltIn]] = {}
+
+
+def family(
+    name: str, sentence: str, *, needs: tuple[str, ...], install: str
+) -> Callable[[Callable[[str], Any]], Callable[[str], Any]]:
+    """Register a function from a word to a declaration: NAME:WORD is then a built-in subject."""
+
+    def register(make: Callable[[str], Any]) -> Callable[[str], Any]:
+        def member(word: str) -> BuiltIn:
+            return BuiltIn(f"{name}:{word}", sentence, lambda: make(word), needs, install)
+
+        _FAMILIES[name] = member
+        return make
+
+    return register
+
+
+def families() -> dict[str, Callable[[str], BuiltIn]]:
+    """What makes the built-in subjects of a family, by the word before the colon."""
+    builtins()
+    return dict(_FAMILIES)
+
+
+def named(name: str) -> BuiltIn | None:
+    """The built-in subject of that name, a member of a family too; None where there is none."""
+    word, colon, rest = name.partition(":")
+    if colon and rest and word in families():
+        return families()[word](rest)
+    return builtins().get(name)
+
+
 @cache
 def builtins() -> dict[str, BuiltIn]:
     """Every built-in subject, by name."""

@@ -1,0 +1,158 @@
+"""Known deviations: a file of them, and what a verdict says beside it.
+
+    [[deviation]]
+    subject = "memory-efficient-flash"              # a name, or a pattern with * in it
+    law = ["attention/masks/*"]                     # one id or pattern, or several
+    reason = "causal is aligned by the wrong sign"
+    kind = "bug"                                    # one of KINDS
+    versions = "memory-efficient-attention-pytorch >=0.1.0, <0.2"
+    reference = "none found"
+
+An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when laws of its
+are judged and none of them breaks. Outside of its versions it says nothing: then what breaks is new.
+"""
+
+import operator
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from headcheck.errors import HeadcheckError
+from headcheck.verdict import LawResult, Verdict
+
+KINDS = {
+    "bug": "against the documentation, or against what its sister function does",
+    "convention": "documented",
+    "choice": "neither documented nor wrong in itself",
+    "precision": "a limit of precision",
+}
+FIELDS = ("subject", "law", "reason", "kind", "versions", "reference")
+_COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
+
+
+@dataclass(frozen=True)
+class Known:
+    """One known deviation."""
+
+    subject: str
+    laws: tuple[str, ...]
+    reason: str
+    kind: str
+    versions: str
+    reference: str
+
+    def speaks_of(self, law: str) -> bool:
+        """Whether a law is one of those that it may break."""
+        return any(fnmatchcase(law, each) for each in self.laws)
+
+    @property
+    def told_as_fixed(self) -> str:
+        return f"baseline: {self.subject} now keeps {', '.join(self.laws)}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A verdict beside the known deviations."""
+
+    verdict: Verdict
+    new: list[LawResult]
+    """Broken laws that nothing in the file covers."""
+    known: list[LawResult]
+    fixed: list[Known]
+    """Entries whose laws were judged, and none of them breaks."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 where only what is listed breaks; 1 for what is new and for what is listed and holds; 2 untested."""
+        if self.new or self.fixed:
+            return 1
+        return 0 if self.known and not self.verdict.unfinished else self.verdict.exit_code
+
+    def lines(self, file: str) -> list[str]:
+        """What to tell, a line each."""
+        told = [f"baseline: {len(self.known)} broken laws are known deviations"] if self.known else []
+        told += [f"baseline: new: {row.id}" for row in self.new]
+        return told + [f"{each.told_as_fixed}: take it out of {file}" for each in self.fixed]
+
+
+def read_baseline(file: str) -> tuple[Known, ...]:
+    """The known deviations of a file. HeadcheckError: it cannot be read."""
+    try:
+        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise HeadcheckError(f"cannot read the baseline {file}: {problem.strerror}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise HeadcheckError(f"the baseline {file} is no TOML: {problem}") from problem
+    entries = content.get("deviation", [])
+    if set(content) - {"deviation"} or not isinstance(entries, list):
+        raise HeadcheckError(f"the baseline {file} holds more than tables called [[deviation]]")
+    return tuple(_known(entry, f"{file}, deviation {number}") for number, entry in enumerate(entries, 1))
+
+
+def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
+    """Those of one subject, in the versions that are installed."""
+    return tuple(each for each in known if fnmatchcase(subject, each.subject) and in_range(each.versions))
+
+
+def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
+    """Whether laws of the entry were judged, and none of them breaks; outcomes: law -> what became of it."""
+    mine = {outcome for law, outcome in outcomes.items() if entry.speaks_of(law)}
+    return "holds" in mine and "breaks" not in mine
+
+
+def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
+    """Which broken laws are new, which are known, and which entries are fixed."""
+    mine = known_of(verdict.subject, known)
+    outcomes = {row.id: row.outcome for row in verdict.laws}
+    covered = {row.id for row in verdict.broken if any(each.speaks_of(row.id) for each in mine)}
+    return Compared(
+        verdict,
+        new=[row for row in verdict.broken if row.id not in covered],
+        known=[row for row in verdict.broken if row.id in covered],
+        fixed=[each for each in mine if is_fixed(each, outcomes)],
+    )
+
+
+def in_range(versions: str) -> bool:
+    """Whether the installed version of a package is within the range: 'name >=1.2, <2'; '' is always."""
+    if not versions:
+        return True
+    name, clauses = _range(versions)
+    try:
+        installed = _numbers(version(name))
+    except PackageNotFoundError:
+        return False
+    return all(_COMPARE[sign](installed, _numbers(bound)) for sign, bound in clauses)
+
+
+def _range(versions: str) -> tuple[str, list[tuple[str, str]]]:
+    name, _, clauses = versions.partition(" ")
+    found = re.findall(r"(>=|<=|==|>|<)\s*([\w.]+)", clauses)
+    if not found and clauses.strip():
+        raise HeadcheckError(f"cannot read the versions {versions!r}; write 'package >=1.2, <2'")
+    return name, found
+
+
+def _numbers(version_text: str) -> tuple[int, ...]:
+    """1.10.0+cpu -> (1, 10): zeros at the end say nothing."""
+    numbers = [int(part) for part in re.findall(r"\d+", version_text.partition("+")[0])]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _known(entry: Any, where: str) -> Known:
+    unknown = sorted(set(entry) ^ set(FIELDS))
+    if unknown:
+        raise HeadcheckError(f"{where}: the fields are {', '.join(FIELDS)}; wrong: {', '.join(unknown)}")
+    if entry["kind"] not in KINDS:
+        raise HeadcheckError(f"{where}: the kind {entry['kind']!r} is none of {', '.join(KINDS)}")
+    _range(entry["versions"])
+    laws = (entry["law"],) if isinstance(entry["law"], str) else tuple(entry["law"])
+    texts = {name: str(entry[name]) for name in FIELDS if name != "law"}
+    return Known(laws=laws, **texts)

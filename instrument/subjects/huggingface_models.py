@@ -1,0 +1,166 @@
+"""Hugging Face architectures as black boxes: `hf:llama` is a tiny random model of that type, made without weights.
+
+`causal_lm(config)` declares the model of any configuration, for a file of one's own:
+
+    from transformers import LlamaConfig
+    from headcheck.subjects.huggingface_models import causal_lm
+
+    subject = causal_lm(LlamaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=99))
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headcheck.errors import SubjectError
+from headcheck.modules.causal_lm import CausalLM
+from headcheck.subjects import family
+
+SEED = 0
+TOKENS = 23
+SPREAD = 0.15
+"""Of the weights: with the usual 0.02 of a tiny model every token would count next to nothing."""
+SIZES: Mapping[str, Any] = {
+    "vocab_size": TOKENS,
+    "hidden_size": 32,
+    "d_model": 32,
+    "n_embd": 32,
+    "dim": 32,
+    "embedding_size": 32,
+    "word_embed_proj_dim": 32,
+    "num_hidden_layers": 2,
+    "num_layers": 2,
+    "n_layer": 2,
+    "n_layers": 2,
+    "decoder_layers": 2,
+    "encoder_layers": 2,
+    "num_attention_heads": 4,
+    "num_heads": 4,
+    "n_head": 4,
+    "n_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 48,
+    "ffn_dim": 48,
+    "ffn_hidden_size": 48,
+    "decoder_ffn_dim": 48,
+    "encoder_ffn_dim": 48,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "shared_intermediate_size": 16,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "moe_num_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "rotary_dim": 4,
+    "max_position_embeddings": 64,
+    "n_positions": 64,
+    "max_seq_len": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "is_decoder": True,
+    "initializer_range": SPREAD,
+    "init_std": SPREAD,
+    "mamba_d_state": 8,
+    "mamba_expand": 2,
+    "tie_word_embeddings": False,
+}
+"""What a tiny model is made with, as far as its configuration has a field of that name."""
+LATENT = {"num_key_value_heads": 4}
+"""Of latent attention, where every head has keys of its own."""
+OF_TYPE: Mapping[str, Mapping[str, Any]] = {
+    "deepseek_v2": LATENT,
+    "deepseek_v3": LATENT,
+    "minicpm3": LATENT,
+    "youtu": LATENT,
+    "qwen3_next": {"num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
+    "qwen3_5_text": {"num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
+    "recurrent_gemma": {"num_hidden_layers": 3},
+    "jamba": {"num_hidden_layers": 8},
+    "mamba2": {"num_heads": 4, "head_dim": 16},
+    "bamba": {"mamba_n_heads": 4},
+    "granitemoehybrid": {"mamba_n_heads": 4},
+    "gpt_neo": {"attention_types": [[["global"], 2]], "intermediate_size": 48},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+    "bloom": {"hidden_size": 32},
+    "falcon": {"new_decoder_architecture": False, "multi_query": True},
+}
+"""What the sizes do not tell of one type."""
+RIGHT_PADDED = (
+    "bart",
+    "mbart",
+    "pegasus",
+    "blenderbot",
+    "marian",
+    "plbart",
+    "mvp",
+    "trocr",
+    "whisper",
+    "bigbird_pegasus",
+)
+"""Types with absolute positions that are counted from the first column: their documentation says to pad on the right."""
+
+
+def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
+    """The causal language model of a configuration of transformers, random and in evaluation.
+
+    conventions: fields of `headcheck.CausalLM`, such as full_context=False for a sliding window.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    def make() -> Any:
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(SEED)
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+            _spread(model)
+        return model
+
+    if config.model_type in RIGHT_PADDED:
+        conventions = {"padding": ("right",)} | conventions
+    return CausalLM(make, name=name or f"hf:{config.model_type}", **conventions)
+
+
+def tiny(model_type: str) -> Any:
+    """A configuration of that type of which a model takes milliseconds."""
+    from transformers import CONFIG_MAPPING
+
+    if model_type not in CONFIG_MAPPING:
+        raise SubjectError(f"transformers has no model type {model_type!r}")
+    made = CONFIG_MAPPING[model_type]
+    usual = made()
+    fitting = {name: value for name, value in SIZES.items() if hasattr(usual, name)}
+    return made(**{**fitting, **OF_TYPE.get(model_type, {})})
+
+
+def _spread(model: Any) -> None:
+    """Weights that were made narrow, made wide enough for every token to count."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1 and 0 < parameter.std() < SPREAD / 2:
+                parameter.mul_(SPREAD / parameter.std())
+
+
+@family(
+    "hf",
+    "causal language models of transformers by model type (hf:llama, hf:qwen3, ...), tiny and random.",
+    needs=("transformers",),
+    install="pip install transformers",
+)
+def by_model_type(model_type: str) -> CausalLM:
+    """The causal language model of that type."""
+    return causal_lm(tiny(model_type), f"hf:{model_type}")
