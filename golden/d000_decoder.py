@@ -223,7 +223,7 @@ DECODER.latent_fault(
     "mask, padded = torch.ones(2, 2).triu(1).bool(), torch.tensor([[True, False]])\n"
     "print(block(x, x, tgt_mask=mask, tgt_key_padding_mask=padded).isnan().all(dim=-1).tolist())",
     prints="[[True, False]]",
-    fault="dead_rows/plain",
+    fault="decoder/dead-rows",
 )
 DECODER.latent_fault(
     "no-mask-by-default",
@@ -237,5 +237,5 @@ changed[:, -1] += 1
 print(torch.equal(decoder_block(tgt, encoder_out)[:, 0], decoder_block(changed, encoder_out)[:, 0]))
 """,
     prints="False",
-    why_no_fault="The attention does what it is told; the mask is the caller's.",
+    fault="decoder/not-causal",
 )

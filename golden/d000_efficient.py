@@ -277,5 +277,5 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[0].category.__name__)
 """,
     prints="FutureWarning",
-    why_no_fault="Not of a function of attention.",
+    why_no_fault="It is a warning of the library; nothing is computed otherwise.",
 )

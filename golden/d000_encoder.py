@@ -365,5 +365,5 @@ F.scaled_dot_product_attention = fused
 """,
     setting="import torch.nn.functional as F",
     prints="0\n1",
-    why_no_fault="The output is right.",
+    why_no_fault="The output is right; no law asks which kernel ran.",
 )

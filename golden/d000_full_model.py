@@ -234,7 +234,7 @@ MODEL.latent_fault(
     blocks=("module",),
     probe="print(model.encoder.norm, model.decoder.norm)",
     prints="None None",
-    why_no_fault="Not of a function of attention.",
+    why_no_fault="A stack that ends without a norm is a choice, which no law forbids.",
 )
 MODEL.latent_fault(
     "embeddings-drown-positions",
@@ -244,7 +244,7 @@ MODEL.latent_fault(
     blocks=("module",),
     probe="print(round((model.src_embed.weight * model.scale).std().item()), model.pos_enc.pe.abs().max().item())",
     prints="11 1.0",
-    why_no_fault="Not of a function of attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 MODEL.latent_fault(
     "no-mask-by-default",
@@ -258,7 +258,7 @@ changed[:, -1] = (changed[:, -1] + 1) % 1000
 print(torch.equal(model(src, tgt)[:, 0], model(src, changed)[:, 0]))
 """,
     prints="False",
-    why_no_fault="The attention does what it is told; the mask is the caller's.",
+    fault="seq2seq/not-causal-by-itself",
 )
 MODEL.latent_fault(
     "beyond-200",
@@ -268,5 +268,5 @@ MODEL.latent_fault(
     probe="try:\n    model(torch.zeros(1, 201, dtype=torch.long), tgt[:1])\n"
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="It fails aloud.",
+    fault="sinusoidal/table-ends",
 )

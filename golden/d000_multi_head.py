@@ -316,7 +316,7 @@ CODE.latent_fault(
     probe="x = torch.ones(1, 1, 2)\n"
     "print(MultiHeadAttention(2, 1)(x, x, x, torch.zeros(1, 1)).isnan().all().item())",
     prints="True",
-    fault="dead_rows/plain",
+    fault="multi_head_attention/DeadRowIsNan",
 )
 CODE.latent_fault(
     "three-axes-meet-heads",

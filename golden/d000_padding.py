@@ -292,7 +292,7 @@ for mask in causal_mask, causal_mask.isinf():
     print([each.category.__name__ for each in caught][:1])
 """,
     prints="['UserWarning']\n[]",
-    why_no_fault="The output is right.",
+    why_no_fault="The output is right; it is a warning of the library.",
 )
 BOTH.behaviour(
     "padding-in-front",

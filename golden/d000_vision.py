@@ -319,7 +319,7 @@ changed[..., 2] = 9.0
 print(torch.equal(embed(image), embed(changed)))
 """,
     prints="True",
-    why_no_fault="No attention is involved.",
+    fault="vision/remainder-dropped",
 )
 CODE.latent_fault(
     "other-image-sizes",
@@ -328,7 +328,7 @@ CODE.latent_fault(
     blocks=("model",),
     probe="print(tuple(vit(torch.zeros(1, 3, 16, 64)).shape))",
     prints="(1, 10)",
-    why_no_fault="No attention is involved.",
+    fault="vision/places-of-another-grid",
 )
 CODE.latent_fault(
     "positions-outweigh-patches",
@@ -337,7 +337,7 @@ CODE.latent_fault(
     blocks=("model",),
     probe="print(bool(vit.patch_embed(images).std() < 0.7), bool(vit.pos_embed.std() > 0.9))",
     prints="True True",
-    why_no_fault="No attention is involved.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 
 # Line 1167

@@ -356,7 +356,7 @@ WINDOW.latent_fault(
     probe="x = torch.zeros(2, 3, 1)\ntry:\n    sliding_window_attention(x, x, x)\n"
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="It fails aloud.",
+    fault="documents/window-refuses-batches",
 )
 WINDOW.latent_fault(
     "small-is-not-zero",

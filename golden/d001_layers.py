@@ -184,7 +184,7 @@ PLACE.latent_fault(
     blocks=("module",),
     probe="print(round(PositionalEncoding(4).pe[0, 1, 2].item(), 4), round(math.sin(1 / 100), 4))",
     prints="-0.5064 0.01",
-    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+    fault="sinusoidal/sign-lost",
 )
 PLACE.latent_fault(
     "odd-width",
@@ -193,7 +193,7 @@ PLACE.latent_fault(
     blocks=("module",),
     probe="try:\n    PositionalEncoding(3)\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/odd-refused",
 )
 
 # Lines 182 to 216

@@ -150,5 +150,5 @@ HEADS.latent_fault(
     probe="x = torch.ones(2, 1, 2)\n"
     "try:\n    MultiHeadAttention(2, 2)(x, x, x, torch.ones(1, 1, 1))\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and the laws of attention take masks as torch does.",
+    fault="documents/one-mask-for-all-is-refused",
 )

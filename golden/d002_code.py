@@ -249,7 +249,7 @@ except IndexError as problem:
     print(problem)
 """,
     prints="index out of range in self",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="encoder/table-ends",
 )
 CODE.latent_fault(
     "padding-on-the-left",
@@ -264,7 +264,7 @@ right = encoder(torch.tensor([[1, 2, 0]]), torch.tensor([1, 1, 0]))[:, :2]
 print(torch.allclose(left, alone, atol=1e-6), torch.allclose(right, alone, atol=1e-6))
 """,
     prints="False True",
-    why_no_fault="It lies in the positions, before attention.",
+    fault="encoder/positions-count-padding",
 )
 CODE.latent_fault(
     "drowned-positions",
@@ -276,5 +276,5 @@ encoder = TransformerEncoder(1000, 64, 2, 1, 8)
 print(round((encoder.tok_emb.weight.std() * encoder.d_model**0.5 / encoder.pos_emb.weight.std()).item()))
 """,
     prints="8",
-    why_no_fault="It lies in the embeddings, before attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )

@@ -368,5 +368,5 @@ NORM.latent_fault(
     setting="import torch",
     probe="x = torch.zeros(1, 2)\nprint(PreNormBlock(2, lambda each: each[..., :1] + 1)(x).tolist())",
     prints="[[1.0, 1.0]]",
-    why_no_fault="It lies outside attention: no law of attention sees a residual connection.",
+    why_no_fault="The sub-layer is the caller's: no law of a block asks how wide one is.",
 )

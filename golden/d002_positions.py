@@ -327,7 +327,7 @@ WAVES.latent_fault(
     blocks=("function",),
     probe="try:\n    sinusoidal_pe(1, 2)[1]\nexcept IndexError as problem:\n    print(problem)",
     prints="index 1 is out of bounds for dimension 0 with size 1",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/table-ends",
 )
 WAVES.latent_fault(
     "odd-width",
@@ -336,5 +336,5 @@ WAVES.latent_fault(
     blocks=("function",),
     probe='try:\n    sinusoidal_pe(1, 3)\nexcept RuntimeError:\n    print("RuntimeError")',
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/odd-refused",
 )

@@ -260,7 +260,7 @@ LAYER.latent_fault(
     blocks=DECODER_LAYER,
     probe="x = torch.ones(1, 2, 1)\nprint(DecoderLayer(1, 1, 1).eval()(x, x)[1][0, 0].tolist())",
     prints="[[0.5, 0.5], [0.5, 0.5]]",
-    why_no_fault="What is asked for without a mask is attention to all keys, which the laws demand.",
+    fault="decoder/not-causal",
 )
 
 # Lines 807 to 888
@@ -372,7 +372,7 @@ STACK.latent_fault(
     probe="small, memory = TransformerDecoder(9, 4, 2, 8, 1, 5).eval(), torch.randn(1, 1, 4)\n"
     "a, b = (small(torch.tensor([[padding, 2]]), memory)[0, 1] for padding in (0, 1))\nprint(torch.equal(a, b))",
     prints="False",
-    why_no_fault="Nothing can be masked here; the laws judge what a mask does.",
+    fault="seq2seq/padding-is-read",
 )
 STACK.latent_fault(
     "dropout-without-use",
@@ -384,5 +384,5 @@ STACK.latent_fault(
     "small.dropout.register_forward_hook(lambda *given: calls.append(1))\n"
     "small(torch.tensor([[1]]), torch.zeros(1, 1, 4))\nprint(len(calls))",
     prints="0",
-    why_no_fault="It changes nothing; no law of attention sees it.",
+    why_no_fault="It changes nothing.",
 )

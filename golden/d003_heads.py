@@ -300,7 +300,7 @@ HEADS.latent_fault(
     blocks=("module",),
     probe="x = torch.ones(8, 1, 2)\nprint(sorted(set(MultiHeadAttention(2, 1, 0.5)(x, x, x)[1].flatten().tolist())))",
     prints="[0.0, 2.0]",
-    why_no_fault="Of weights under dropout no law says which are returned.",
+    fault="multi_head_attention/WeightsAfterDropout",
 )
 HEADS.latent_fault(
     "dead-row",
@@ -310,7 +310,7 @@ HEADS.latent_fault(
     probe="x = torch.ones(1, 1, 1)\n"
     "print(*(each.item() for each in MultiHeadAttention(1, 1, 0.0)(x, x, x, torch.zeros(1, 1))))",
     prints="nan nan",
-    fault="dead_rows/plain",
+    fault="multi_head_attention/DeadRowIsNan",
 )
 HEADS.latent_fault(
     "additive-mask",
@@ -351,5 +351,5 @@ HEADS.latent_fault(
     blocks=("module",),
     probe="x, y = torch.ones(1, 1, 2), torch.ones(2, 3, 2)\nprint(tuple(MultiHeadAttention(2, 1)(x, y, y)[1].shape))",
     prints="(1, 1, 1, 6)",
-    why_no_fault="The laws give queries and keys of one number of sequences.",
+    why_no_fault="The laws give queries and keys of one number of sequences, where it does not show.",
 )

@@ -268,7 +268,7 @@ before = model.table.weight.detach().clone()
 print(rates, torch.equal(before, model.table.weight.cpu()))
 """,
     prints="[0] True",
-    why_no_fault="It lies in the training; the laws judge attention.",
+    why_no_fault="No role is a training loop.",
 )
 LOOP.latent_fault(
     "rates-lag-by-a-step",
@@ -282,7 +282,7 @@ schedule = TransformerLRScheduler(None, 3, 4000)
 print(rates == [0, schedule.compute_lr(1), schedule.compute_lr(2)])
 """,
     prints="True",
-    why_no_fault="It lies in the training; the laws judge attention.",
+    why_no_fault="No role is a training loop.",
 )
 LOOP.latent_fault(
     "printed-rate",
@@ -308,7 +308,7 @@ LOOP.latent_fault(
 print(printed.getvalue().splitlines()[-1])
 """,
     prints="Epoch 1 complete. Average loss: nan",
-    why_no_fault="It lies in the loss; the laws judge attention.",
+    why_no_fault="No role is a loss.",
 )
 LOOP.latent_fault(
     "mean-of-means",
@@ -342,7 +342,7 @@ given = []
 print(given)
 """,
     prints="[None]",
-    why_no_fault="No mask is made, and without one the laws demand attention to all keys.",
+    fault="seq2seq/padding-is-read",
 )
 LOOP.latent_fault(
     "loader-without-length",
@@ -357,5 +357,5 @@ except TypeError:
     print("TypeError", len(rates))
 """,
     prints="TypeError 1",
-    why_no_fault="It is refused with an error.",
+    why_no_fault="No role is a training loop.",
 )

@@ -251,7 +251,7 @@ HEADS.latent_fault(
     blocks=("004/scaled-dot-product/module", "module"),
     probe="x = torch.ones(1, 2, 3)\nprint(*(tuple(each.shape) for each in MultiHeadAttention(3, 2)(x, x, x)))",
     prints="(1, 2, 3) (1, 2, 3, 3)",
-    why_no_fault="The laws judge attention on heads that are already split.",
+    fault="multi_head_attention/RoundedDown",
 )
 
 # Lines 40 to 47
