@@ -7,6 +7,7 @@ import sympy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import ProfilerActivity, profile
 
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
@@ -90,6 +91,21 @@ def _chosen_on_cpu() -> SDPBackend:
     """The backend that torch takes by itself for the block's tensors."""
     query, key, value = (each.float() for each in _random(2, 8, 64, 32))
     return SDPBackend(torch._fused_sdp_choice(query, key, value))  # noqa: SLF001 - torch offers no other way to ask
+
+
+def _flash_kernel_for_cpus() -> bool:
+    """Torch's flash kernel for CPUs, called by its name, gives the reference's output."""
+    query, key, value = _random(1, 1, 2, 8)
+    output = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]  # noqa: SLF001
+    return _near(output, attention(query, key, value).output)
+
+
+def _softmax_is_seen() -> bool:
+    """Whether a call with the block's tensors comes down to a softmax, as the math backend does."""
+    query, key, value = (each.float() for each in _random(2, 8, 64, 32))
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        scaled_dot_product_attention(query, key, value)
+    return any("softmax" in event.key for event in seen.key_averages())
 
 
 def _without_normaliser() -> Any:
@@ -251,7 +267,7 @@ FLASH.erratum(
     "Flash Attention requires CUDA",
     "Without CUDA there is no flash backend.",
     HOLDS,
-    holds(lambda: not _runs_on_cpu(SDPBackend.FLASH_ATTENTION)),
+    holds(lambda: not _runs_on_cpu(SDPBackend.FLASH_ATTENTION), lambda: not _flash_kernel_for_cpus()),
     slip="torch has had a flash kernel for CPUs since 2.2; it computes these calls there.",
 )
 FLASH.erratum(
@@ -260,7 +276,7 @@ FLASH.erratum(
     "On CPU, scaled_dot_product_attention uses the math backend",
     "For the tensors of the block torch takes the math backend on a CPU.",
     HOLDS,
-    holds(lambda: _chosen_on_cpu() == SDPBackend.MATH),
+    holds(lambda: _chosen_on_cpu() == SDPBackend.MATH, _softmax_is_seen),
     slip="It takes its flash kernel for CPUs.",
 )
 FLASH.latent_fault(

@@ -93,7 +93,10 @@ for name, line, place in (
         place,
         "The layers of the model, nn.TransformerEncoderLayer and nn.TransformerDecoderLayer, are the document's blocks.",
         HOLDS,
-        holds(lambda: not nn.TransformerEncoderLayer.__module__.startswith("torch")),
+        holds(
+            lambda: not nn.TransformerEncoderLayer.__module__.startswith("torch"),
+            one_way="Whose classes they are is read off where they are defined.",
+        ),
         slip="They are torch's own, as line 859 says; the blocks of lines 645 and 723 are not used.",
     )
 MODEL.confirmed(

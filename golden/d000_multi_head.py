@@ -115,7 +115,11 @@ IDEA.confirmed(
     "d_k = d_model / h dimensions",
     "The heads share the dims of the model.",
     HOLDS,
-    holds(lambda: H * (DIM / H) == DIM),
+    holds(
+        lambda: H * (DIM / H) == DIM,
+        lambda: all(h * len(range(0, 64, h)) == 64 for h in (1, 2, 4, 8, 16, 32, 64)),
+        lambda: all(split_heads(INPUT, h).shape[1:] == (h, 10, 64 // h) for h in (1, 2, 8, 64)),
+    ),
     formula=r"h \cdot d_k = d_{model}",
 )
 IDEA.confirmed(

@@ -93,6 +93,16 @@ def _only_cls_is_read() -> bool:
     return bool(gradient[:, 0].any()) and not bool(gradient[:, 1:].any())
 
 
+def _is_heard(token: int) -> bool:
+    """Whether the logits change with the encoder's output at a token."""
+    model = _reference()
+    before = model(IMAGES)
+    model.encoder.register_forward_hook(
+        lambda _module, _given, output: output.index_fill(1, torch.tensor([token]), 1.0)
+    )
+    return not torch.equal(model(IMAGES), before)
+
+
 # Lines 1057 to 1084
 
 for name, line, place, what, number, side, patch in (
@@ -297,7 +307,7 @@ CODE.confirmed(
     "uses only the [CLS] token's output",
     "No other token's output reaches the classes.",
     HOLDS,
-    holds(_only_cls_is_read),
+    holds(_only_cls_is_read, lambda: [each for each in range(17) if _is_heard(each)] == [0]),
 )
 CODE.behaviour(
     "one-convolution",

@@ -3,11 +3,11 @@
 import sympy
 import torch
 
-from headcheck.golden.derived import Derived, Worked, holds, same
+from headcheck.golden.derived import Derived, Worked, holds, rows_sum_to_one, same
 from headcheck.golden.exact import contracted, matrix, q, softmax_rows
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, shape
-from headcheck.reference import FeedForward, attention
+from headcheck.reference import FeedForward, attention, masks
 
 IDEA = Section("001", "core-concepts")
 DOT = Section("001", "scaled-dot-product")
@@ -189,12 +189,7 @@ DOT.confirmed(
     "Softmax to probabilities",
     "The weights are positive and sum to one.",
     HOLDS,
-    holds(
-        lambda: (
-            all(sympy.simplify(sum(EXAMPLE.weights.exact().row(i))) == 1 for i in (0, 1))
-            and min(EXAMPLE.weights.exact()) > 0
-        )
-    ),
+    rows_sum_to_one(EXAMPLE.weights),
     formula=r"\alpha_j = \frac{e^{s_j}}{\sum_k e^{s_k}}",
 )
 DOT.confirmed(
@@ -241,7 +236,11 @@ DOT.erratum(
     "setting scores to large negative",
     "Masked scores are set to a large negative number.",
     HOLDS,
-    holds(lambda: (-sympy.oo).is_finite),
+    holds(
+        lambda: (-sympy.oo).is_finite,
+        None,
+        lambda: masks.additive(masks.causal(2, 2)).isfinite().all(),
+    ),
     slip="The line below sets them to -inf, as line 57 says. The difference shows in a row without keys: a large "
     "negative number gives the mean of all values, -inf gives NaN.",
 )

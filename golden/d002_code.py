@@ -1,5 +1,7 @@
 """Document 002, lines 246 to 330: the encoder in code."""
 
+import inspect
+
 import sympy
 import torch
 from torch import nn
@@ -154,6 +156,7 @@ CODE.erratum(
     HOLDS,
     holds(
         lambda: _deviations()[0] < _deviations()[1] / 2,
+        lambda: inspect.signature(nn.init.normal_).parameters["std"].default / 2 > 1,
     ),
     slip="Both tables start with deviation 1: without the factor they are equally large, and with it the tokens are 22.6 "
     "times as large as the positions. It holds of a table of tokens that starts with variance 1 / d_model.",

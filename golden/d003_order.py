@@ -1,5 +1,6 @@
 """Document 003, lines 374 to 439: pictures of heads, and order."""
 
+import re
 from typing import Any
 
 import sympy
@@ -70,7 +71,10 @@ PICTURES.confirmed(
     "'The', 'cat', 'sat', 'on', 'the', 'mat', '.'",
     "The tokens of the sentence with its full stop.",
     count(7),
-    Derived(lambda: len(["the", "cat", "sat", "on", "the", "mat"]) + len(["."])),
+    Derived(
+        lambda: len(["the", "cat", "sat", "on", "the", "mat"]) + len(["."]),
+        lambda: len(re.findall(r"\w+|\.", "The cat sat on the mat.")),
+    ),
 )
 PICTURES.confirmed(
     "shape-weights",

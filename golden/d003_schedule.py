@@ -197,7 +197,11 @@ SCHEDULE.confirmed(
     "min(step^(-0.5)",
     "At the end of the warmup both terms are the same.",
     HOLDS,
-    same(lambda: 1 / sympy.sqrt(4000), lambda: 4000 / sympy.sqrt(4000) ** 3),
+    same(
+        lambda: 1 / sympy.sqrt(4000),
+        lambda: 4000 / sympy.sqrt(4000) ** 3,
+        lambda: warmup_schedule(4000, 1),
+    ),
     formula=r"w^{-1/2} = w \cdot w^{-3/2}",
 )
 SCHEDULE.confirmed(

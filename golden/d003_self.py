@@ -141,7 +141,10 @@ SELF.confirmed(
     "The cat sat on the mat",
     "The words of the sentence.",
     count(6),
-    Derived(lambda: len(["The", "cat", "sat", "on", "the", "mat"])),
+    Derived(
+        lambda: len(["The", "cat", "sat", "on", "the", "mat"]),
+        lambda: "The cat sat on the mat".count(" ") + 1,
+    ),
 )
 for name, line, place, what, sizes, given in (
     ("query", 190, "(batch, seq_len, d_k)", "output", (2, 3, 5), (2, 3, 4, 5)),

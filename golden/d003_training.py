@@ -183,6 +183,7 @@ LOOP.erratum(
     HOLDS,
     holds(
         lambda: [*map(rate, (1, 2, 3))] == _rates_of(3),
+        one_way="It is the order of two lines, which the probe 003/training-loop/rates-lag-by-a-step runs.",
     ),
     slip="Lines 1015 and 1016 step the optimizer before the scheduler: the first update is made with rate 0, and each "
     "later one with the rate of the step before.",
