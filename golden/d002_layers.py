@@ -345,7 +345,7 @@ NORM.erratum(
         lambda: any(map(math.isnan, _first_losses(_torch_stack()))),
     ),
     slip="Said too generally: a small post-norm stack of six layers, with Adam at 1e-3 from the first step, has a finite "
-    "loss in each of its first ten.",
+    "loss in each of its first ten. Its last operation is a norm, which bounds what it gives.",
 )
 NORM.block(
     "pre-norm-block",

@@ -77,6 +77,15 @@ def _is_laid_over_by_torch(*mask: int) -> bool:
     return True
 
 
+PROBABILITIES = [q("0.25"), q("0.75")]
+
+
+def _number_of_choices(temperature: float) -> int:
+    """How many of two tokens of probabilities 1/4 and 3/4 the reference chooses in a hundred choices."""
+    logits, generator = torch.tensor([[1.0, 3.0]]).log(), torch.Generator().manual_seed(0)
+    return len({int(next_token(logits, temperature, generator)) for _ in range(100)})
+
+
 # Lines 720 to 724
 
 LAYER.confirmed(
@@ -289,19 +298,20 @@ STACK.confirmed(
         lambda: token_probabilities(torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64), 1.0).sum(),
     ),
 )
-STACK.erratum(
+STACK.confirmed(
     "sampling-strategies",
     809,
     "sampling strategies (greedy, beam search, nucleus sampling)",
-    "Greedy decoding, said to be sampling, can choose either of two tokens of probabilities 1/4 and 3/4.",
-    count(2),
+    "Each chooses a next token: of probabilities 1/4 and 3/4 greedy decoding one and the same, drawing either of two.",
+    exactly("1 2"),
     Derived(
-        lambda: len({probabilities.index(max(probabilities)) for probabilities in [[q("0.25"), q("0.75")]]}),
+        lambda: [
+            len([p for p in PROBABILITIES if p == max(PROBABILITIES)]),
+            len([p for p in PROBABILITIES if p > 0]),
+        ],
         None,
-        lambda: len({int(next_token(torch.tensor([[1.0, 3.0]]).log(), 0.0)) for _ in range(100)}),
+        lambda: [_number_of_choices(0.0), _number_of_choices(1.0)],
     ),
-    slip="Greedy decoding takes the most probable token and beam search the most probable sequences: nothing is "
-    "drawn. Of the three only nucleus sampling samples.",
 )
 STACK.block(
     "stack",
