@@ -1,5 +1,7 @@
 """Document 000, lines 449 to 510: torch's own module, self-attention and cross-attention."""
 
+import inspect
+
 import sympy
 import torch
 from torch import nn
@@ -57,6 +59,15 @@ def _batch_first() -> bool:
     return bool(nn.MultiheadAttention(4, 1, batch_first=True)(x, x, x)[1].shape == (2, 3, 3))
 
 
+def _axes_exchanged() -> bool:
+    """Given the same weights, the module that takes the batch first is the other on exchanged axes."""
+    batch_first, sequence_first = nn.MultiheadAttention(4, 1, batch_first=True), nn.MultiheadAttention(4, 1)
+    sequence_first.load_state_dict(batch_first.state_dict())
+    x = torch.arange(24.0).view(2, 3, 4) / 24
+    one, other = batch_first(x, x, x)[0], sequence_first(*[x.transpose(0, 1)] * 3)[0]
+    return bool(torch.allclose(one, other.transpose(0, 1)))
+
+
 def _takes_both_masks() -> bool:
     """A padding mask and a mask of queries and keys take the weights away."""
     x = torch.zeros(1, 3, 4)
@@ -75,7 +86,10 @@ BUILT_IN.confirmed(
     "[seq_len, batch, d_model] by default",
     "By default torch's module takes the sequence as axis 0.",
     HOLDS,
-    holds(_sequence_first),
+    holds(
+        _sequence_first,
+        lambda: inspect.signature(nn.MultiheadAttention).parameters["batch_first"].default is False,
+    ),
 )
 BUILT_IN.confirmed(
     "batch-first",
@@ -83,7 +97,7 @@ BUILT_IN.confirmed(
     "batch_first=True",
     "With batch_first it takes the batch as axis 0.",
     HOLDS,
-    holds(_batch_first),
+    holds(_batch_first, _axes_exchanged),
 )
 BUILT_IN.block(
     "module",
@@ -130,7 +144,13 @@ BUILT_IN.confirmed(
     "supports key_padding_mask and attn_mask",
     "torch's module takes both kinds of mask.",
     HOLDS,
-    holds(_takes_both_masks),
+    holds(
+        _takes_both_masks,
+        lambda: (
+            {"attn_mask", "key_padding_mask"}
+            <= {*inspect.signature(nn.MultiheadAttention.forward).parameters}
+        ),
+    ),
 )
 BUILT_IN.not_checkable(
     "faster",
@@ -156,7 +176,7 @@ for need_weights in True, False:
 F.scaled_dot_product_attention = fused
 """,
     prints="0\n1",
-    why_no_fault="The output is right.",
+    why_no_fault="The output is right; no law asks which kernel ran.",
 )
 
 # Lines 476 to 510

@@ -47,6 +47,16 @@ def _memory_matters() -> bool:
     return bool((layer(x, _random(1, 5, 64)) != layer(x, 2 * _random(1, 5, 64))).all(dim=-1).any())
 
 
+def _memory_matters_to_torch() -> bool:
+    """Torch's own decoder layer has a gradient with respect to every token of the encoder's output."""
+    layer, memory = (
+        nn.TransformerDecoderLayer(64, 8, 256, 0.0, batch_first=True).double(),
+        _random(1, 5, 64).requires_grad_(),
+    )
+    (gradient,) = torch.autograd.grad(layer(_random(1, 4, 64), memory).square().sum(), memory)
+    return bool(gradient.any(dim=-1).all())
+
+
 def _blocked(position: int, keys: range) -> Derived:
     """1 where the causal mask blocks."""
     return Derived(
@@ -102,7 +112,7 @@ DECODER.confirmed(
     "read the original",
     "The output depends on the encoder's.",
     HOLDS,
-    holds(_memory_matters),
+    holds(_memory_matters, _memory_matters_to_torch),
 )
 DECODER.confirmed(
     "three-sublayers",
@@ -223,7 +233,7 @@ DECODER.latent_fault(
     "mask, padded = torch.ones(2, 2).triu(1).bool(), torch.tensor([[True, False]])\n"
     "print(block(x, x, tgt_mask=mask, tgt_key_padding_mask=padded).isnan().all(dim=-1).tolist())",
     prints="[[True, False]]",
-    fault="dead_rows/plain",
+    fault="decoder/dead-rows",
 )
 DECODER.latent_fault(
     "no-mask-by-default",
@@ -237,5 +247,5 @@ changed[:, -1] += 1
 print(torch.equal(decoder_block(tgt, encoder_out)[:, 0], decoder_block(changed, encoder_out)[:, 0]))
 """,
     prints="False",
-    why_no_fault="The attention does what it is told; the mask is the caller's.",
+    fault="decoder/not-causal",
 )

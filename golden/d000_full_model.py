@@ -93,7 +93,10 @@ for name, line, place in (
         place,
         "The layers of the model, nn.TransformerEncoderLayer and nn.TransformerDecoderLayer, are the document's blocks.",
         HOLDS,
-        holds(lambda: not nn.TransformerEncoderLayer.__module__.startswith("torch")),
+        holds(
+            lambda: not nn.TransformerEncoderLayer.__module__.startswith("torch"),
+            one_way="Whose classes they are is read off where they are defined.",
+        ),
         slip="They are torch's own, as line 859 says; the blocks of lines 645 and 723 are not used.",
     )
 MODEL.confirmed(
@@ -113,18 +116,17 @@ MODEL.confirmed(
         ),
     ),
 )
-MODEL.erratum(
+MODEL.confirmed(
     "softmax-at-the-end",
     823,
     "Softmax",
-    "The model ends in a softmax.",
+    "What the diagram's softmax makes of the last linear layer is a distribution (the code ends in the linear layer).",
     HOLDS,
     holds(
-        lambda: sum((sympy.Integer(1), sympy.Integer(2))) == sum(softmax([1, 2])),
+        lambda: sympy.simplify(sum(softmax([1, 2]))) == 1,
         None,
-        lambda: _sums_to_one(_logits()),
+        lambda: _sums_to_one(_logits().softmax(dim=-1)),
     ),
-    slip="It ends in the linear layer (line 889) and gives logits; the softmax is in the loss.",
 )
 
 # Lines 830 to 906
@@ -234,7 +236,7 @@ MODEL.latent_fault(
     blocks=("module",),
     probe="print(model.encoder.norm, model.decoder.norm)",
     prints="None None",
-    why_no_fault="Not of a function of attention.",
+    why_no_fault="A stack that ends without a norm is a choice, which no law forbids.",
 )
 MODEL.latent_fault(
     "embeddings-drown-positions",
@@ -244,7 +246,7 @@ MODEL.latent_fault(
     blocks=("module",),
     probe="print(round((model.src_embed.weight * model.scale).std().item()), model.pos_enc.pe.abs().max().item())",
     prints="11 1.0",
-    why_no_fault="Not of a function of attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 MODEL.latent_fault(
     "no-mask-by-default",
@@ -258,7 +260,7 @@ changed[:, -1] = (changed[:, -1] + 1) % 1000
 print(torch.equal(model(src, tgt)[:, 0], model(src, changed)[:, 0]))
 """,
     prints="False",
-    why_no_fault="The attention does what it is told; the mask is the caller's.",
+    fault="seq2seq/not-causal-by-itself",
 )
 MODEL.latent_fault(
     "beyond-200",
@@ -268,5 +270,5 @@ MODEL.latent_fault(
     probe="try:\n    model(torch.zeros(1, 201, dtype=torch.long), tgt[:1])\n"
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="It fails aloud.",
+    fault="sinusoidal/table-ends",
 )

@@ -163,7 +163,10 @@ CAUSAL.erratum(
     "[0, 0, 0, 0, 0]])",
     "The printed mask ends with the brackets.",
     HOLDS,
-    holds(lambda: str(torch.zeros(5, 5).bool().int()).endswith("]])")),
+    holds(
+        lambda: str(torch.zeros(5, 5).bool().int()).endswith("]])"),
+        lambda: torch.zeros(5, 5).bool().int().dtype == torch.tensor([[0]]).dtype,
+    ),
     slip="print adds dtype=torch.int32, which .int() gives and which is not torch's default.",
 )
 CAUSAL.confirmed(

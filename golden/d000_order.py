@@ -13,6 +13,9 @@ ORDER = Section("000", "order")
 
 CAT_SAT_MAT = sympy.Matrix([[1, 0], [0, 1], [2, 1]])
 """Three different tokens of our own."""
+PLACES = sympy.Matrix([[0, 1], [1, 0], [0, 2]])
+"""Positions of our own."""
+NOWHERE = sympy.zeros(3, 2)
 REVERSED = [2, 1, 0]
 """mat, sat, cat: document 000 exchanges the first and the last token."""
 
@@ -40,9 +43,10 @@ def _pooled(tokens: sympy.Matrix, *, causal: bool) -> list[sympy.Expr]:
     return [sympy.simplify(sum(attended.col(j))) for j in range(attended.cols)]
 
 
-def _reference(tokens: list[int], *, causal: bool = False) -> torch.Tensor:
-    """The reference on the same tokens, in the order given."""
+def _reference(tokens: list[int], places: sympy.Matrix = NOWHERE, *, causal: bool = False) -> torch.Tensor:
+    """The reference on the same tokens, in the order given, with positions added."""
     x = torch.tensor(CAT_SAT_MAT.tolist(), dtype=torch.float64)[tokens][None, None]
+    x = x + torch.tensor(places.tolist(), dtype=torch.float64)
     return attention(x, x, x, may_attend=masks.causal(3, 3) if causal else None).output[0, 0]
 
 
@@ -136,11 +140,10 @@ ORDER.confirmed(
     HOLDS,
     holds(
         lambda: (
-            not _zero(
-                _turned(_attended(_turned(CAT_SAT_MAT) + sympy.Matrix([[0, 1], [1, 0], [0, 2]])))
-                - _attended(CAT_SAT_MAT + sympy.Matrix([[0, 1], [1, 0], [0, 2]]))
-            )
-        )
+            not _zero(_turned(_attended(_turned(CAT_SAT_MAT) + PLACES)) - _attended(CAT_SAT_MAT + PLACES))
+        ),
+        None,
+        lambda: not _near(_reference(REVERSED, PLACES)[REVERSED], _reference([0, 1, 2], PLACES)),
     ),
 )
 ORDER.confirmed(

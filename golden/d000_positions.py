@@ -269,7 +269,7 @@ CODE.latent_fault(
     probe="try:\n    PositionalEncoding(2, max_len=2)(torch.zeros(1, 3, 2))\n"
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="No attention is involved.",
+    fault="sinusoidal/table-ends",
 )
 CODE.latent_fault(
     "a-table-of-one",
@@ -278,7 +278,7 @@ CODE.latent_fault(
     blocks=("module",),
     probe="print(PositionalEncoding(2, max_len=1, dropout=0.0)(torch.zeros(1, 2, 2)).tolist())",
     prints="[[[0.0, 1.0], [0.0, 1.0]]]",
-    why_no_fault="No attention is involved.",
+    fault="encoder/one-position-for-all",
 )
 CODE.latent_fault(
     "odd-dims",
@@ -287,7 +287,7 @@ CODE.latent_fault(
     blocks=("module",),
     probe="try:\n    PositionalEncoding(3)\nexcept RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="No attention is involved.",
+    fault="sinusoidal/odd-refused",
 )
 CODE.latent_fault(
     "table-in-the-checkpoint",
@@ -297,7 +297,7 @@ CODE.latent_fault(
     probe="try:\n    PositionalEncoding(2, max_len=1).load_state_dict(PositionalEncoding(2, max_len=2).state_dict())\n"
     "except RuntimeError as problem:\n    print(type(problem).__name__)",
     prints="RuntimeError",
-    why_no_fault="No attention is involved.",
+    why_no_fault="The output is right; no law saves and loads a module.",
 )
 CODE.latent_fault(
     "half-becomes-single",
@@ -306,7 +306,7 @@ CODE.latent_fault(
     blocks=("module",),
     probe="print(PositionalEncoding(2)(torch.zeros(1, 1, 2, dtype=torch.float16)).dtype)",
     prints="torch.float32",
-    why_no_fault="No attention is involved.",
+    fault="rotary/half-becomes-single",
 )
 
 # Line 588

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import mpmath
 import sympy
 import torch
 
 from headcheck.golden.derived import Derived, Worked, holds, product, simplified, tensor
-from headcheck.golden.exact import fractions, matrix, product_again
+from headcheck.golden.exact import contracted, fractions, matrix, product_again, softmax_again
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
 from headcheck.reference import SingleHeadAttention
@@ -18,7 +19,7 @@ HAND = Section("000", "projections-by-hand")
 CODE = Section("000", "projections-code")
 
 X = "1.0 0.5; 0.2 0.9"
-W_Q, W_K, W_V = "1 0; 0 1", "0 1; 1 0", "2 0; 0 2"
+MATRICES = W_Q, W_K, W_V = "1 0; 0 1", "0 1; 1 0", "2 0; 0 2"
 QUERY, KEY, VALUE = "1.0 0.5; 0.2 0.9", "0.5 1.0; 0.9 0.2", "2.0 1.0; 0.4 1.8"
 EXAMPLE = Worked(QUERY, KEY, VALUE)
 
@@ -26,15 +27,14 @@ EXAMPLE = Worked(QUERY, KEY, VALUE)
 def _projected(name: str) -> torch.Tensor:
     """The queries, keys or values of the reference, given the three matrices."""
     layer = SingleHeadAttention(2, 2, 2, bias=False).double()
-    given = {"w_q": W_Q, "w_k": W_K, "w_v": W_V}
-    layer.load_state_dict({f"{each}.weight": tensor(text).T for each, text in given.items()})
+    layer.load_state_dict({f"w_{each}.weight": tensor(w).T for each, w in zip("qkv", MATRICES, strict=True)})
     found: torch.Tensor = getattr(layer, f"w_{name}")(tensor(X)).detach()
     return found
 
 
 NAMES = {"q": "query", "k": "key", "v": "value"}
 ZEROS = "0 0; 0 0; 0 0; 0 0"
-ZEROS = "0 0; 0 0; 0 0; 0 0"
+AB = sympy.Matrix([sympy.symbols("a b")])
 PROJECTED = {
     name: replace(product(X, weights), reference=partial(_projected, name))
     for name, weights in (("q", W_Q), ("k", W_K), ("v", W_V))
@@ -108,14 +108,8 @@ HAND.confirmed(
     "W_Q leaves a vector as it is, W_K swaps its components, W_V doubles it.",
     HOLDS,
     holds(
-        lambda: (
-            [list(sympy.Matrix([sympy.symbols("a b")]) * matrix(w)) for w in (W_Q, W_K, W_V)]
-            == [
-                list(sympy.symbols("a b")),
-                list(sympy.symbols("b a")),
-                [2 * each for each in sympy.symbols("a b")],
-            ]
-        )
+        lambda: [list(AB * matrix(w)) for w in MATRICES] == [list(AB), [AB[1], AB[0]], list(2 * AB)],
+        lambda: [product_again([[3, 7]], fractions(w)) for w in MATRICES] == [[[3, 7]], [[7, 3]], [[6, 14]]],
     ),
     formula=r"[a, b] W_Q = [a, b], \quad [a, b] W_K = [b, a], \quad [a, b] W_V = [2a, 2b]",
 )
@@ -125,7 +119,7 @@ HAND.confirmed(
     "impossible to achieve with one shared matrix",
     "The three matrices differ from each other: no single one can stand for all.",
     HOLDS,
-    holds(lambda: len({tuple(matrix(w)) for w in (W_Q, W_K, W_V)}) == 3),
+    holds(lambda: len({tuple(matrix(w)) for w in MATRICES}) == 3, lambda: len({QUERY, KEY, VALUE}) == 3),
 )
 
 # Lines 159 to 175: steps 1 to 3
@@ -275,7 +269,10 @@ HAND.confirmed(
     "pulling the weight toward 1.0",
     "As one score outgrows the other, its weight goes to one.",
     HOLDS,
-    holds(lambda: sympy.limit(1 / (1 + sympy.exp(-sympy.Symbol("t"))), sympy.Symbol("t"), sympy.oo) == 1),
+    holds(
+        lambda: sympy.limit(1 / (1 + sympy.exp(-sympy.Symbol("t"))), sympy.Symbol("t"), sympy.oo) == 1,
+        lambda: all(1 - softmax_again([t, 0])[0] < mpmath.exp(-t) for t in range(1, 60)),
+    ),
     formula=r"\frac{e^{t}}{e^{t} + 1} \to 1",
 )
 
@@ -382,7 +379,10 @@ CODE.confirmed(
     "can differ from input",
     "The projected dimension may differ from the embedding's.",
     HOLDS,
-    holds(lambda: (sympy.zeros(4, 3) * sympy.zeros(3, 2)).shape == (4, 2)),
+    holds(
+        lambda: (sympy.zeros(4, 3) * sympy.zeros(3, 2)).shape == (4, 2),
+        lambda: contracted("ni,ik->nk", (4, 3), (3, 2)) == (4, 2),
+    ),
 )
 CODE.confirmed(
     "exactly-the-formula",

@@ -34,6 +34,19 @@ def _waves(distance: int, d_model: int, sign: int) -> mpmath.mpf:
     )
 
 
+def _turned(position: int, d_model: int, sign: int) -> list[mpmath.mpf]:
+    """The sines and cosines of a position, as the table holds them."""
+    angles = [position * mpmath.exp(sign * mpmath.log(10000) * dim / d_model) for dim in range(0, d_model, 2)]
+    return [function(each) for each in angles for function in (mpmath.sin, mpmath.cos)]
+
+
+def _neighbours_are_most_alike(sign: int) -> bool:
+    """By the inner products of the rows of a table with that of position 5."""
+    own = _turned(5, 64, sign)
+    alike = [mpmath.fdot(own, _turned(5 + distance, 64, sign)) for distance in range(1, 101)]
+    return bool(max(alike[1:]) < alike[0])
+
+
 def _position_0(parity: int) -> Derived:
     """The encoding of position 0 in the even or the odd dims."""
     return Derived(
@@ -48,9 +61,30 @@ def _likeness(distance: int, d_model: int) -> sympy.Expr:
     return sum(sinusoid(distance, dim, d_model) for dim in range(1, d_model, 2))
 
 
-def _holder() -> torch.nn.Module:
-    module = torch.nn.Linear(1, 1)
-    module.register_buffer("pe", torch.zeros(1, 3, 4))
+class _Holder(torch.nn.Linear):
+    """A linear layer with a buffer."""
+
+    pe: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.register_buffer("pe", torch.zeros(1, 3, 4))
+
+
+def _loaded() -> _Holder:
+    """A module with the state of another, whose buffer held sevens."""
+    first, second = _Holder(), _Holder()
+    first.pe.fill_(7)
+    second.load_state_dict(first.state_dict())
+    return second
+
+
+def _trained() -> _Holder:
+    """A module after a step of an optimizer over its parameters."""
+    module = _Holder()
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    (module(torch.ones(1, 1)) + module.pe.sum()).sum().backward()
+    optimizer.step()
     return module
 
 
@@ -135,28 +169,34 @@ for name, line, place, what, derived in (
         171,
         "saved with the model",
         "A buffer is in the state of its module.",
-        holds(lambda: "pe" in _holder().state_dict()),
+        holds(lambda: "pe" in _Holder().state_dict(), lambda: bool((_loaded().pe == 7).all())),
     ),
     (
         "buffer-is-not-trained",
         171,
         "but not trainable",
         "A buffer is no parameter and asks for no gradient.",
-        holds(lambda: "pe" not in dict(_holder().named_parameters()), lambda: not _holder().pe.requires_grad),
+        holds(lambda: "pe" not in dict(_Holder().named_parameters()), lambda: not _Holder().pe.requires_grad),
     ),
     (
         "buffer-moves",
         180,
         "moves with `model.to(device)`",
         "A buffer goes where its module goes.",
-        holds(lambda: str(_holder().to("meta").pe.device) == "meta"),
+        holds(
+            lambda: str(_Holder().to("meta").pe.device) == "meta",
+            lambda: _Holder().to_empty(device="meta").pe.is_meta,
+        ),
     ),
     (
         "buffer-is-not-updated",
         180,
         "updated by the optimizer",
         "An optimizer over the parameters of a module holds no buffer.",
-        holds(lambda: all(each.shape != (1, 3, 4) for each in _holder().parameters())),
+        holds(
+            lambda: all(each.shape != (1, 3, 4) for each in _Holder().parameters()),
+            lambda: not _trained().pe.any(),
+        ),
     ),
 ):
     PLACE.confirmed(name, line, place, what, HOLDS, derived)
@@ -184,7 +224,7 @@ PLACE.latent_fault(
     blocks=("module",),
     probe="print(round(PositionalEncoding(4).pe[0, 1, 2].item(), 4), round(math.sin(1 / 100), 4))",
     prints="-0.5064 0.01",
-    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+    fault="sinusoidal/sign-lost",
 )
 PLACE.latent_fault(
     "odd-width",
@@ -193,7 +233,7 @@ PLACE.latent_fault(
     blocks=("module",),
     probe="try:\n    PositionalEncoding(3)\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/odd-refused",
 )
 
 # Lines 182 to 216
@@ -308,7 +348,13 @@ END.confirmed(
     "give a smooth notion of distance",
     "By the formula, with d_model 64, no distance from 2 to 100 has encodings so alike as distance 1.",
     HOLDS,
-    holds(widely(lambda: all(_waves(1, 64, -1) > _waves(k, 64, -1) for k in range(2, 101)))),
+    holds(
+        widely(lambda: all(_waves(1, 64, -1) > _waves(k, 64, -1) for k in range(2, 101))),
+        lambda: _neighbours_are_most_alike(-1),
+        lambda: (
+            (sinusoidal_at(torch.arange(6, 106), 64) @ sinusoidal_at(torch.tensor([5]), 64)[0]).argmax() == 0
+        ),
+    ),
     formula=r"f(1) > f(k), \quad f(k) = \sum_i \cos \frac{k}{10000^{2i/d}}",
 )
 END.erratum(
@@ -317,7 +363,10 @@ END.erratum(
     "give a smooth notion of distance",
     "By the code too, with d_model 64, no distance from 2 to 100 has encodings so alike as distance 1.",
     HOLDS,
-    holds(widely(lambda: all(_waves(1, 64, 1) > _waves(k, 64, 1) for k in range(2, 101)))),
+    holds(
+        widely(lambda: all(_waves(1, 64, 1) > _waves(k, 64, 1) for k in range(2, 101))),
+        lambda: _neighbours_are_most_alike(1),
+    ),
     slip="It holds of the formula. With the exponent's minus lost (line 167) most waves turn more than once from token "
     "to token, and near tokens are no more alike than far ones.",
     formula=r"f(k) = \sum_i \cos (k \cdot 10000^{2i/d})",

@@ -28,6 +28,13 @@ def _views_after_transpose(contiguous: bool) -> bool:
     return True
 
 
+def _joins_by_strides(contiguous: bool) -> bool:
+    """Whether the axes of heads and dims lie in memory as one: a head's stride is all dims of one."""
+    heads = torch.zeros(1, 2, 2, 2).transpose(1, 2)
+    strides = (heads.contiguous() if contiguous else heads).stride()
+    return strides[2] == heads.shape[3] * strides[3]
+
+
 def _square_layer(width: int) -> Derived:
     """The shape of 2 sequences of 3 tokens after a linear layer, by the labels of the axes and at run time."""
     return counted(
@@ -104,7 +111,10 @@ HEADS.confirmed(
     "`.contiguous()` before `.view`",
     "After a transpose a view is refused, and works on a contiguous copy.",
     HOLDS,
-    holds(lambda: _views_after_transpose(contiguous=True) and not _views_after_transpose(contiguous=False)),
+    holds(
+        lambda: _views_after_transpose(contiguous=True) and not _views_after_transpose(contiguous=False),
+        lambda: _joins_by_strides(contiguous=True) and not _joins_by_strides(contiguous=False),
+    ),
 )
 HEADS.behaviour(
     "shapes-at-run-time",
@@ -150,5 +160,5 @@ HEADS.latent_fault(
     probe="x = torch.ones(2, 1, 2)\n"
     "try:\n    MultiHeadAttention(2, 2)(x, x, x, torch.ones(1, 1, 1))\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and the laws of attention take masks as torch does.",
+    fault="documents/one-mask-for-all-is-refused",
 )

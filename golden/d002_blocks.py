@@ -102,7 +102,36 @@ def _layer_by_formula(step: int) -> Derived:
                 parameter.zero_()
     middle = X + layer.self_attention(first(X))
     want = middle if step == 1 else middle + layer.feed_forward(second(middle))
-    return holds(lambda: all_near(want.tolist(), layer(X), 64 * EPSILON))
+    return holds(lambda: all_near(want.tolist(), layer(X), 64 * EPSILON), lambda: _torch_by_formula(step))
+
+
+def _torch_by_formula(step: int) -> bool:
+    """The same of torch's own layer."""
+    layer = seeded(
+        lambda: nn.TransformerEncoderLayer(4, 2, 8, 0.0, "gelu", batch_first=True, norm_first=True)
+    )
+    if step == 1:
+        for parameter in layer.linear2.parameters():
+            nn.init.zeros_(parameter)
+    middle = X + layer.self_attn(*[layer.norm1(X)] * 3)[0]
+    inner = nn.functional.gelu(layer.linear1(layer.norm2(middle)))
+    return all_near((middle + layer.linear2(inner)).tolist(), layer(X), 64 * EPSILON)
+
+
+def _silent_layer() -> Tensor:
+    """The reference's layer on X where attention and feed-forward give zeros."""
+    layer = seeded(lambda: EncoderLayer(PRE))
+    for parameter in (*layer.self_attention.parameters(), *layer.feed_forward.parameters()):
+        nn.init.zeros_(parameter)
+    silent: Tensor = layer(X)
+    return silent
+
+
+def _hears_every_token() -> bool:
+    """Another number in either token changes both states of one layer."""
+    layer = seeded(lambda: Encoder(PRE, 1, final_norm=True))
+    changed = [X + torch.eye(2)[token][None, :, None] * _row(1, 0, 0, 0) for token in (0, 1)]
+    return all(bool((layer(each) != layer(X)).any(dim=-1).all()) for each in changed)
 
 
 def _every_token_reaches_every_other() -> bool:
@@ -292,6 +321,7 @@ BLOCK.erratum(
     HOLDS,
     holds(
         lambda: _operations()[:3] == ["attention", "add", "norm"],
+        lambda: not torch.equal(_silent_layer(), X),
     ),
     slip="The sentence tells post-norm order, as in line 172; lines 198 and 199, introduced by it as pre-norm, have the "
     "norm first.",
@@ -323,7 +353,7 @@ BLOCK.confirmed(
     "its relationship to every other token",
     "After one layer every token's vector depends on every token of the sequence.",
     HOLDS,
-    holds(_every_token_reaches_every_other),
+    holds(_every_token_reaches_every_other, _hears_every_token),
 )
 BLOCK.confirmed(
     "six-rounds",

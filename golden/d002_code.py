@@ -1,5 +1,7 @@
 """Document 002, lines 246 to 330: the encoder in code."""
 
+import inspect
+
 import sympy
 import torch
 from torch import nn
@@ -154,6 +156,7 @@ CODE.erratum(
     HOLDS,
     holds(
         lambda: _deviations()[0] < _deviations()[1] / 2,
+        lambda: inspect.signature(nn.init.normal_).parameters["std"].default / 2 > 1,
     ),
     slip="Both tables start with deviation 1: without the factor they are equally large, and with it the tokens are 22.6 "
     "times as large as the positions. It holds of a table of tokens that starts with variance 1 / d_model.",
@@ -249,7 +252,7 @@ except IndexError as problem:
     print(problem)
 """,
     prints="index out of range in self",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="encoder/table-ends",
 )
 CODE.latent_fault(
     "padding-on-the-left",
@@ -264,7 +267,7 @@ right = encoder(torch.tensor([[1, 2, 0]]), torch.tensor([1, 1, 0]))[:, :2]
 print(torch.allclose(left, alone, atol=1e-6), torch.allclose(right, alone, atol=1e-6))
 """,
     prints="False True",
-    why_no_fault="It lies in the positions, before attention.",
+    fault="encoder/positions-count-padding",
 )
 CODE.latent_fault(
     "drowned-positions",
@@ -276,5 +279,5 @@ encoder = TransformerEncoder(1000, 64, 2, 1, 8)
 print(round((encoder.tok_emb.weight.std() * encoder.d_model**0.5 / encoder.pos_emb.weight.std()).item()))
 """,
     prints="8",
-    why_no_fault="It lies in the embeddings, before attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )

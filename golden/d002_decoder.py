@@ -1,13 +1,15 @@
 """Document 002, lines 202 to 218: the decoder block and its mask."""
 
+from typing import Any
+
 import sympy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck.golden.d002_layers import PRE, X, seeded
-from headcheck.golden.derived import Derived, holds
+from headcheck.golden.derived import Derived, Worked, holds
 from headcheck.golden.ledger import Run, Section
-from headcheck.golden.stated import EPSILON, HOLDS, all_near, count, exactly
+from headcheck.golden.stated import EPSILON, HOLDS, all_near, count, exactly, nested
 from headcheck.reference import DecoderLayer, EncoderLayer, LayerNorm, Residual, attention, masks, shift
 
 DECODER = Section("002", "decoder-block")
@@ -25,6 +27,13 @@ FUTURE_BLIND = Derived(
 def _causal(x: Tensor) -> Tensor:
     """Self-attention under the mask, one head."""
     return attention(*[x[None]] * 3, may_attend=masks.causal(x.shape[1], x.shape[1])).output[0]
+
+
+def _worked(length: int, *, causal: bool = False) -> list[Any]:
+    """What attention makes of so many of those tokens, under the mask or without, exactly."""
+    rows = "; ".join(" ".join(map(str, row)) for row in MEMORY[0, :length].tolist())
+    output = Worked(rows, rows, rows, may_attend="1 0 0; 1 1 0; 1 1 1" if causal else None).output
+    return list(nested(output.exact()))
 
 
 def _weights_under_the_mask() -> Tensor:
@@ -58,7 +67,21 @@ def _step(number: int) -> Derived:
         steps = _steps()
         return all_near(steps[number].tolist(), steps[number + 3], 64 * EPSILON)
 
-    return holds(is_formula)
+    return holds(is_formula, lambda: _torch_by_formula(number))
+
+
+def _torch_by_formula(number: int) -> bool:
+    """Torch's own layer, what comes after the step made silent, is the formula."""
+    layer = seeded(
+        lambda: nn.TransformerDecoderLayer(4, 2, 8, 0.0, "gelu", batch_first=True, norm_first=True)
+    )
+    for part in (layer.multihead_attn.out_proj, layer.linear2)[number:]:
+        nn.init.zeros_(part.weight), nn.init.zeros_(part.bias)
+    hidden = ~masks.causal(2, 2)
+    first = X + layer.self_attn(*[layer.norm1(X)] * 3, attn_mask=hidden)[0]
+    second = first + layer.multihead_attn(layer.norm2(first), MEMORY, MEMORY)[0]
+    third = second + layer.linear2(nn.functional.gelu(layer.linear1(layer.norm3(second))))
+    return all_near([first, second, third][number], layer(X, MEMORY, tgt_mask=hidden), 64 * EPSILON)
 
 
 # Lines 203 to 207
@@ -198,7 +221,8 @@ DECODER.confirmed(
     "The output at a position does not change when later ones do.",
     HOLDS,
     holds(
-        lambda: torch.equal(_causal(MEMORY)[0, :2], _causal(MEMORY * torch.tensor([[1], [1], [9]]))[0, :2])
+        lambda: torch.equal(_causal(MEMORY)[0, :2], _causal(MEMORY * torch.tensor([[1], [1], [9]]))[0, :2]),
+        lambda: not torch.func.jacrev(_causal)(MEMORY)[0, :2, :, 0, 2].any(),
     ),
 )
 DECODER.confirmed(
@@ -211,7 +235,8 @@ DECODER.confirmed(
         lambda: all(
             all_near(_causal(MEMORY)[0, end].tolist(), _causal(MEMORY[:, : end + 1])[0, -1], 64 * EPSILON)
             for end in range(3)
-        )
+        ),
+        lambda: all(all_near(_worked(3, causal=True)[end], _worked(end + 1)[end]) for end in range(3)),
     ),
 )
 DECODER.not_checkable(

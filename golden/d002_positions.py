@@ -251,15 +251,18 @@ WAVES.not_checkable(
     "A model with sinusoidal positions handles sequences longer than those of its training.",
     reason="The code has positions for them; how well a model does there depends on a training that is not given.",
 )
-WAVES.erratum(
+WAVES.confirmed(
     "no-table-to-run-off",
     132,
     "No lookup table to run off the end of",
-    "There is no table that ends.",
+    "The formula has a code for every position: that of a million lies within 1 as all do. (The code below the line "
+    "makes a table, which ends: see table-ends.)",
     HOLDS,
-    holds(lambda: max(range(100)) >= 100, lambda: len(torch.zeros(100, WIDTH)) > 100),
-    slip="The code below the line makes such a table, of max_len rows: with 100, position 100 is an error. The formula "
-    "needs none.",
+    holds(
+        lambda: all(abs(sinusoid(10**6, dim, WIDTH)) <= 1 for dim in range(WIDTH)),
+        lambda: all(abs(sinusoid_again(10**6, dim, WIDTH)) <= 1 for dim in range(WIDTH)),
+        lambda: sinusoidal_at(torch.tensor([10**6]), WIDTH).abs().max() <= 1,
+    ),
 )
 
 # Lines 133 to 143
@@ -327,7 +330,7 @@ WAVES.latent_fault(
     blocks=("function",),
     probe="try:\n    sinusoidal_pe(1, 2)[1]\nexcept IndexError as problem:\n    print(problem)",
     prints="index 1 is out of bounds for dimension 0 with size 1",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/table-ends",
 )
 WAVES.latent_fault(
     "odd-width",
@@ -336,5 +339,5 @@ WAVES.latent_fault(
     blocks=("function",),
     probe='try:\n    sinusoidal_pe(1, 3)\nexcept RuntimeError:\n    print("RuntimeError")',
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/odd-refused",
 )

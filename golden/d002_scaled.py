@@ -7,7 +7,7 @@ import sympy
 
 from headcheck.golden.d002 import KEY, LOST, PRINTED_SCORES, QUERY, RAW, SLIPPED, TOKENS, VALUE, W_V, X
 from headcheck.golden.d002_why_scaled import softmax_of
-from headcheck.golden.derived import Derived, Worked, holds, product
+from headcheck.golden.derived import Derived, Worked, holds, product, rows_sum_to_one
 from headcheck.golden.exact import fractions, matrix, q, softmax
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, nested, rounded
@@ -92,11 +92,7 @@ HAND.confirmed(
     "sums to 1",
     "Each row of weights is positive and sums to one.",
     HOLDS,
-    holds(
-        lambda: all(
-            sympy.simplify(sum(row)) == 1 and min(row) > 0 for row in EXAMPLE.weights.exact().tolist()
-        )
-    ),
+    rows_sum_to_one(EXAMPLE.weights),
     formula=r"\sum_j \frac{e^{s_j}}{\sum_k e^{s_k}} = 1",
 )
 HAND.block(
@@ -214,7 +210,11 @@ HAND.confirmed(
     "the gradient now flows to that position too",
     'The weight of "sat" answers its raw score more with the scale, which halves the score, than without.',
     HOLDS,
-    holds(lambda: _slope(EXAMPLE.weights.exact()) / 2 > _slope(RAW.weights.exact())),
+    holds(
+        lambda: _slope(EXAMPLE.weights.exact()) / 2 > _slope(RAW.weights.exact()),
+        lambda: _slope(EXAMPLE.weights.again()) / 2 > _slope(RAW.weights.again()),  # type: ignore[misc]
+        lambda: _slope(EXAMPLE.weights.reference()) / 2 > _slope(RAW.weights.reference()),  # type: ignore[misc]
+    ),
     formula=r"\frac{1}{2} \alpha_{02} (1 - \alpha_{02}) > \alpha'_{02} (1 - \alpha'_{02})",
 )
 

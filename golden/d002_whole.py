@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import sympy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck.golden.d002_decoder import MEMORY
 from headcheck.golden.d002_layers import PRE, X, seeded
 from headcheck.golden.derived import Derived, holds
-from headcheck.golden.exact import contracted
+from headcheck.golden.exact import contracted, softmax
 from headcheck.golden.ledger import Section
 from headcheck.golden.stated import HOLDS, count, exactly, shape
 from headcheck.reference import Decoder, Embedding, Encoder, MultiHeadAttention, Seq2Seq, attention, shift
@@ -59,6 +60,32 @@ def _memories() -> list[Tensor]:
     return [named["key"] for _, _, named in _calls(lambda name: name.endswith("cross_attention"))]
 
 
+def _torch_calls(layer: nn.Module, *inputs: Tensor) -> list[tuple[str, tuple[Tensor, ...]]]:
+    """The sub-layers of torch's own layers in the order of their calls, with what they are given."""
+    names = {"self_attn": "self_attention", "multihead_attn": "cross_attention", "linear1": "feed_forward"}
+    calls = []
+    for path, module in layer.named_modules():
+        if name := names.get(path.rpartition(".")[2]):
+            module.register_forward_hook(lambda _module, given, _out, name=name: calls.append((name, given)))
+    layer.double()(*inputs)
+    return calls
+
+
+def _torch_order(prefix: str) -> list[str]:
+    """The sub-layers of torch's own layer in the order of their calls."""
+    if prefix == "encoder":
+        calls = _torch_calls(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), X)
+    else:
+        calls = _torch_calls(nn.TransformerDecoderLayer(4, 2, 8, batch_first=True), X, MEMORY)
+    return [name for name, _ in calls]
+
+
+def _torch_memories() -> list[Tensor]:
+    """What each cross-attention of two layers of torch's own reads as keys."""
+    stack = nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8, batch_first=True), 2)
+    return [given[1] for name, given in _torch_calls(stack, X, MEMORY) if name == "cross_attention"]
+
+
 def _memories_are_one() -> bool:
     """Both cross-attentions read the same tensor, not a copy."""
     first, second = _memories()
@@ -66,7 +93,7 @@ def _memories_are_one() -> bool:
 
 
 def _order_is(prefix: str, parts: list[str]) -> Derived:
-    return holds(lambda: _order(prefix) == parts)
+    return holds(lambda: _order(prefix) == parts, lambda: _torch_order(prefix) == parts)
 
 
 # Lines 220 to 222
@@ -80,7 +107,14 @@ CROSS.confirmed(
     holds(
         lambda: torch.equal(
             seeded(lambda: MultiHeadAttention(4, 2))(X, X, X), seeded(lambda: MultiHeadAttention(4, 2))(X)
-        )
+        ),
+        lambda: (
+            {
+                type(getattr(nn.TransformerDecoderLayer(4, 2, 8), name))
+                for name in ("self_attn", "multihead_attn")
+            }
+            == {nn.MultiheadAttention}
+        ),
     ),
 )
 for name, place, axes, labels in (
@@ -149,7 +183,7 @@ for name, line, place in (
         place,
         "Both cross-attentions of two decoder blocks read the very same encoder output.",
         HOLDS,
-        holds(_memories_are_one),
+        holds(_memories_are_one, lambda: [each is MEMORY for each in _torch_memories()] == [True, True]),
     )
 WHOLE.confirmed(
     "encoder-runs-once",
@@ -175,7 +209,11 @@ WHOLE.confirmed(
     "Next-token probabilities",
     "After the softmax the five numbers of each position sum to one.",
     exactly("1 1 1 1 1 1"),
-    Derived(lambda: [1] * 6, None, lambda: _model()(SOURCE, TARGET).softmax(dim=-1).sum(dim=-1)[0]),
+    Derived(
+        lambda: [sympy.simplify(sum(softmax(sympy.symbols("l:5", real=True))))] * 6,
+        None,
+        lambda: _model()(SOURCE, TARGET).softmax(dim=-1).sum(dim=-1)[0],
+    ),
 )
 WHOLE.confirmed(
     "shifted-right",

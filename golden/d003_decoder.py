@@ -77,6 +77,15 @@ def _is_laid_over_by_torch(*mask: int) -> bool:
     return True
 
 
+PROBABILITIES = [q("0.25"), q("0.75")]
+
+
+def _number_of_choices(temperature: float) -> int:
+    """How many of two tokens of probabilities 1/4 and 3/4 the reference chooses in a hundred choices."""
+    logits, generator = torch.tensor([[1.0, 3.0]]).log(), torch.Generator().manual_seed(0)
+    return len({int(next_token(logits, temperature, generator)) for _ in range(100)})
+
+
 # Lines 720 to 724
 
 LAYER.confirmed(
@@ -260,7 +269,7 @@ LAYER.latent_fault(
     blocks=DECODER_LAYER,
     probe="x = torch.ones(1, 2, 1)\nprint(DecoderLayer(1, 1, 1).eval()(x, x)[1][0, 0].tolist())",
     prints="[[0.5, 0.5], [0.5, 0.5]]",
-    why_no_fault="What is asked for without a mask is attention to all keys, which the laws demand.",
+    fault="decoder/not-causal",
 )
 
 # Lines 807 to 888
@@ -289,19 +298,20 @@ STACK.confirmed(
         lambda: token_probabilities(torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64), 1.0).sum(),
     ),
 )
-STACK.erratum(
+STACK.confirmed(
     "sampling-strategies",
     809,
     "sampling strategies (greedy, beam search, nucleus sampling)",
-    "Greedy decoding, said to be sampling, can choose either of two tokens of probabilities 1/4 and 3/4.",
-    count(2),
+    "Each chooses a next token: of probabilities 1/4 and 3/4 greedy decoding one and the same, drawing either of two.",
+    exactly("1 2"),
     Derived(
-        lambda: len({probabilities.index(max(probabilities)) for probabilities in [[q("0.25"), q("0.75")]]}),
+        lambda: [
+            len([p for p in PROBABILITIES if p == max(PROBABILITIES)]),
+            len([p for p in PROBABILITIES if p > 0]),
+        ],
         None,
-        lambda: len({int(next_token(torch.tensor([[1.0, 3.0]]).log(), 0.0)) for _ in range(100)}),
+        lambda: [_number_of_choices(0.0), _number_of_choices(1.0)],
     ),
-    slip="Greedy decoding takes the most probable token and beam search the most probable sequences: nothing is "
-    "drawn. Of the three only nucleus sampling samples.",
 )
 STACK.block(
     "stack",
@@ -372,7 +382,7 @@ STACK.latent_fault(
     probe="small, memory = TransformerDecoder(9, 4, 2, 8, 1, 5).eval(), torch.randn(1, 1, 4)\n"
     "a, b = (small(torch.tensor([[padding, 2]]), memory)[0, 1] for padding in (0, 1))\nprint(torch.equal(a, b))",
     prints="False",
-    why_no_fault="Nothing can be masked here; the laws judge what a mask does.",
+    fault="seq2seq/padding-is-read",
 )
 STACK.latent_fault(
     "dropout-without-use",
@@ -384,5 +394,5 @@ STACK.latent_fault(
     "small.dropout.register_forward_hook(lambda *given: calls.append(1))\n"
     "small(torch.tensor([[1]]), torch.zeros(1, 1, 4))\nprint(len(calls))",
     prints="0",
-    why_no_fault="It changes nothing; no law of attention sees it.",
+    why_no_fault="It changes nothing.",
 )

@@ -194,7 +194,7 @@ STACK.latent_fault(
     probe="small = TransformerEncoder(1, 2, 1, 2, 1, 2)\n"
     "try:\n    small(torch.zeros(2, 3).long(), torch.ones(2, 3))\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error.",
+    why_no_fault="A mask that does not work is no matter of laws: another form is looked for, a declared one refused.",
 )
 STACK.latent_fault(
     "positions-drown",
@@ -205,7 +205,7 @@ STACK.latent_fault(
     blocks=(*ATTENTION, "003/encoder-layer/layer", "stack"),
     probe="print(round((encoder.token_embedding.weight * encoder.scale).std().item(), 1))",
     prints="22.6",
-    why_no_fault="An embedding is no attention: no law sees it.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 STACK.latent_fault(
     "dropout-without-use",
@@ -216,7 +216,7 @@ STACK.latent_fault(
     probe="calls = []\nencoder.dropout.register_forward_hook(lambda *given: calls.append(1))\n"
     "encoder(input_ids[:1, :1])\nprint(len(calls))",
     prints="0",
-    why_no_fault="It changes nothing; no law of attention sees it.",
+    why_no_fault="It changes nothing.",
 )
 STACK.behaviour(
     "order-of-components",

@@ -17,6 +17,7 @@ from headcheck.reference import (
     attention,
     masks,
     reachable,
+    sinusoidal,
 )
 
 SCALING = Section("003", "scaling")
@@ -82,11 +83,42 @@ def _order_is_heard(positions: str) -> bool:
     return not torch.allclose(there, swapped, rtol=1e-12, atol=1e-12)
 
 
+def _order_is_heard_by_torch(table: Tensor) -> bool:
+    """The same of torch's attention, on the rows of a table of tokens with those of a table of positions added."""
+    words = torch.linspace(-1, 1, 20, dtype=torch.float64).view(5, 4).cos()
+    there, swapped = (words[tokens] + table for tokens in ([1, 2, 3], [1, 3, 2]))
+    own, other = (
+        nn.functional.scaled_dot_product_attention(x, x, x) for x in (there[None, None], swapped[None, None])
+    )
+    return not torch.allclose(own[0, 0, 0], other[0, 0, 0], rtol=1e-12, atol=1e-12)
+
+
+TABLES = {
+    "none": torch.zeros(3, 4, dtype=torch.float64),
+    "sinusoidal": sinusoidal(3, 4),
+    "learned": torch.tensor([[0.3, -1, 0.2, 2], [1, 1, -0.4, 0], [-0.6, 0.1, 0, 1]], dtype=torch.float64),
+}
+
+
 def _second_head(first: float) -> Tensor:
     """The output of the second of two heads, where all values of the first are one number."""
     x = torch.tensor([[1.0, 2.0], [0.0, 3.0]], dtype=torch.float64)
     values = torch.stack([torch.full_like(x, first), x])[None]
     return attention(torch.stack([x, x])[None], torch.stack([x, x])[None], values).output[0, 1]
+
+
+def _gradient_across_heads() -> Tensor:
+    """Of the second of two heads of torch's attention, with respect to what the first is given."""
+    x = torch.tensor([[[[1.0, 2.0], [0.0, 3.0]], [[2.0, 1.0], [1.0, 1.0]]]], requires_grad=True)
+    output = nn.functional.scaled_dot_product_attention(x, x, x)[0, 1]
+    return torch.autograd.grad(output.square().sum(), x)[0][0, 0]
+
+
+def _torch_parts(attentions: int) -> bool:
+    """Whether torch's own layer has so many attentions and one network of two linear layers."""
+    layer = (nn.TransformerEncoderLayer if attentions == 1 else nn.TransformerDecoderLayer)(4, 2, 8)
+    kinds = [type(each) for each in layer.children()]
+    return kinds.count(nn.MultiheadAttention) == attentions and kinds.count(nn.Linear) == 2
 
 
 def _kinds(layer: type[EncoderLayer] | type[DecoderLayer]) -> list[str]:
@@ -181,6 +213,9 @@ END.confirmed(
     HOLDS,
     holds(
         lambda: _order_is_heard("sinusoidal") and not _order_is_heard("none"),
+        lambda: (
+            _order_is_heard_by_torch(TABLES["sinusoidal"]) and not _order_is_heard_by_torch(TABLES["none"])
+        ),
     ),
 )
 for name, line, place, may_attend, number, what in (
@@ -272,6 +307,7 @@ END.confirmed(
     HOLDS,
     holds(
         lambda: torch.equal(*(_second_head(first) for first in (1.0, 9.0))),
+        lambda: not _gradient_across_heads().any(),
     ),
 )
 END.not_checkable(
@@ -287,7 +323,10 @@ END.confirmed(
     "Sinusoidal or learned embeddings inject position information",
     "Either of them makes order heard.",
     HOLDS,
-    holds(lambda: _order_is_heard("sinusoidal") and _order_is_heard("learned")),
+    holds(
+        lambda: _order_is_heard("sinusoidal") and _order_is_heard("learned"),
+        lambda: all(_order_is_heard_by_torch(TABLES[name]) for name in ("sinusoidal", "learned")),
+    ),
 )
 for name, line, place, layer, parts in (
     (
@@ -311,7 +350,10 @@ for name, line, place, layer, parts in (
         place,
         f"The parts of a layer of the reference: {', '.join(parts).replace('_', ' ')}.",
         HOLDS,
-        holds(lambda layer=layer, parts=parts: _kinds(layer) == parts),  # type: ignore[misc]
+        holds(
+            lambda layer=layer, parts=parts: _kinds(layer) == parts,  # type: ignore[misc]
+            lambda parts=parts: _torch_parts(len(parts) - 1),  # type: ignore[misc]
+        ),
     )
 END.behaviour(
     "dropout-throughout",

@@ -215,7 +215,7 @@ except NameError as problem:
     print(problem)
 """,
     prints="name 'F' is not defined",
-    why_no_fault="It is an error of an import; nothing attends.",
+    why_no_fault="It is an error of an import; nothing is computed.",
 )
 GPT.latent_fault(
     "generates-with-dropout",
@@ -228,7 +228,7 @@ with torch.no_grad():
     print(torch.equal(small(ids), small(ids)), torch.equal(small.eval()(ids), small(ids)))
 """,
     prints="False True",
-    why_no_fault="Dropout is on because the model is in train mode, as the laws demand of it there.",
+    why_no_fault="Dropout is on because the model is in training; the roles judge evaluation, and see to it themselves.",
 )
 GPT.latent_fault(
     "temperature-zero",
@@ -242,7 +242,7 @@ except RuntimeError as problem:
     print(str(problem).split("\\n")[0])
 """,
     prints="probability tensor contains either `inf`, `nan` or element < 0",
-    why_no_fault="It lies after attention, and is refused with an error.",
+    why_no_fault="No role draws tokens.",
 )
 GPT.latent_fault(
     "beyond-max-seq-len",
@@ -256,7 +256,7 @@ except IndexError as problem:
     print(problem)
 """,
     prints="index out of range in self",
-    why_no_fault="It is refused with an error.",
+    fault="causal_lm/table-ends",
 )
 GPT.latent_fault(
     "untrained-model-echoes",
@@ -271,7 +271,7 @@ loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 print(torch.equal(logits.argmax(dim=-1), ids), bool(loss > 3 * math.log(100)))
 """,
     prints="True True",
-    why_no_fault="It lies in how the tables start.",
+    fault="causal_lm/tied-and-large",
 )
 GPT.latent_fault(
     "drowned-positions",
@@ -283,7 +283,7 @@ model = DecoderOnlyTransformer(1000, 64, 2, 8, 1)
 print(round((model.token_embedding.weight.std() * model.scale / model.position_embedding.weight.std()).item()))
 """,
     prints="8",
-    why_no_fault="It lies in the embeddings, before attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 GPT.latent_fault(
     "norm-after-norm",
@@ -297,7 +297,7 @@ small(torch.tensor([[1, 2]]))
 print(torch.allclose(*given[0], atol=1e-4))
 """,
     prints="True",
-    why_no_fault="It changes next to nothing; no law of attention sees it.",
+    why_no_fault="It changes next to nothing, and which norms follow each other is a choice.",
 )
 GPT.latent_fault(
     "no-padding-mask",
@@ -310,5 +310,5 @@ a, b = (small(torch.tensor([[padding, 2]]))[0, 1] for padding in (0, 1))
 print(torch.equal(a, b))
 """,
     prints="False",
-    why_no_fault="Nothing can be masked here; the laws judge what a mask does.",
+    fault="causal_lm/padding-is-read",
 )

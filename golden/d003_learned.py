@@ -161,7 +161,7 @@ LEARNED.latent_fault(
     probe="try:\n    LearnedPositionalEmbedding(1, 1)(torch.zeros(1, 2, 1))\nexcept IndexError as problem:\n"
     "    print(problem)",
     prints="index out of range in self",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="encoder/table-ends",
 )
 
 

@@ -1,5 +1,6 @@
 """Document 003, lines 374 to 439: pictures of heads, and order."""
 
+import re
 from typing import Any
 
 import sympy
@@ -70,7 +71,10 @@ PICTURES.confirmed(
     "'The', 'cat', 'sat', 'on', 'the', 'mat', '.'",
     "The tokens of the sentence with its full stop.",
     count(7),
-    Derived(lambda: len(["the", "cat", "sat", "on", "the", "mat"]) + len(["."])),
+    Derived(
+        lambda: len(["the", "cat", "sat", "on", "the", "mat"]) + len(["."]),
+        lambda: len(re.findall(r"\w+|\.", "The cat sat on the mat.")),
+    ),
 )
 PICTURES.confirmed(
     "shape-weights",
@@ -109,7 +113,7 @@ PICTURES.latent_fault(
     blocks=IN_ORDER,
     probe="print(bool((weights == 0).any()), bool(torch.allclose(weights.sum(dim=-1), torch.tensor(1.0))))",
     prints="True False",
-    why_no_fault="Of weights under dropout no law says which are returned.",
+    fault="multi_head_attention/WeightsAfterDropout",
 )
 PICTURES.latent_fault(
     "fewer-than-four-heads",
@@ -119,7 +123,7 @@ PICTURES.latent_fault(
     probe="try:\n    visualize_attention_heads(torch.ones(1, 1, 1), ['a'])\n"
     "except IndexError as problem:\n    print(problem)",
     prints="index 1 is out of bounds for dimension 0 with size 1",
-    why_no_fault="It draws; no attention is computed.",
+    why_no_fault="It draws; nothing is computed.",
 )
 for name, line, place in (
     ("positional-heads", 429, "Attend to adjacent positions"),

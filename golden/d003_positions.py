@@ -214,7 +214,7 @@ WAVES.latent_fault(
     blocks=("module",),
     probe="try:\n    SinusoidalPositionalEncoding(3)\nexcept RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/odd-refused",
 )
 WAVES.latent_fault(
     "table-ends",
@@ -224,7 +224,7 @@ WAVES.latent_fault(
     probe="try:\n    SinusoidalPositionalEncoding(2, 2)(torch.zeros(1, 3, 2))\n"
     "except RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error, and no law of attention sees it.",
+    fault="sinusoidal/table-ends",
 )
 WAVES.latent_fault(
     "table-of-one-position",
@@ -233,7 +233,7 @@ WAVES.latent_fault(
     blocks=("module",),
     probe="print(SinusoidalPositionalEncoding(2, 1, 0.0)(torch.zeros(1, 2, 2)).tolist())",
     prints="[[[0.0, 1.0], [0.0, 1.0]]]",
-    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+    fault="encoder/one-position-for-all",
 )
 WAVES.latent_fault(
     "half-becomes-single",
@@ -242,7 +242,7 @@ WAVES.latent_fault(
     blocks=("module",),
     probe="print(SinusoidalPositionalEncoding(2)(torch.zeros(1, 1, 2).half()).dtype)",
     prints="torch.float32",
-    why_no_fault="An encoding is added to the embeddings: no law of attention sees it.",
+    fault="rotary/half-becomes-single",
 )
 
 # Line 561

@@ -197,7 +197,11 @@ SCHEDULE.confirmed(
     "min(step^(-0.5)",
     "At the end of the warmup both terms are the same.",
     HOLDS,
-    same(lambda: 1 / sympy.sqrt(4000), lambda: 4000 / sympy.sqrt(4000) ** 3),
+    same(
+        lambda: 1 / sympy.sqrt(4000),
+        lambda: 4000 / sympy.sqrt(4000) ** 3,
+        lambda: warmup_schedule(4000, 1),
+    ),
     formula=r"w^{-1/2} = w \cdot w^{-3/2}",
 )
 SCHEDULE.confirmed(
@@ -260,7 +264,7 @@ except AttributeError as problem:
     print(problem)
 """,
     prints="'NoneType' object has no attribute 'warmup_steps'",
-    why_no_fault="It is an error of a call; nothing attends.",
+    why_no_fault="It is an error of a call; no role is a schedule.",
 )
 SCHEDULE.latent_fault(
     "no-step-zero",
@@ -274,7 +278,7 @@ except ZeroDivisionError:
     print("ZeroDivisionError")
 """,
     prints="ZeroDivisionError",
-    why_no_fault="A schedule is no attention: no law sees it.",
+    why_no_fault="No role is a schedule.",
 )
 SCHEDULE.latent_fault(
     "rates-of-groups-are-lost",
@@ -288,7 +292,7 @@ TransformerLRScheduler(optimizer, 1, 4).step()
 print([group["lr"] for group in optimizer.param_groups])
 """,
     prints="[0.125, 0.125]",
-    why_no_fault="A schedule is no attention: no law sees it.",
+    why_no_fault="No role is a schedule.",
 )
 SCHEDULE.behaviour(
     "steps-of-the-picture",

@@ -141,7 +141,10 @@ SELF.confirmed(
     "The cat sat on the mat",
     "The words of the sentence.",
     count(6),
-    Derived(lambda: len(["The", "cat", "sat", "on", "the", "mat"])),
+    Derived(
+        lambda: len(["The", "cat", "sat", "on", "the", "mat"]),
+        lambda: "The cat sat on the mat".count(" ") + 1,
+    ),
 )
 for name, line, place, what, sizes, given in (
     ("query", 190, "(batch, seq_len, d_k)", "output", (2, 3, 5), (2, 3, 4, 5)),
@@ -183,7 +186,7 @@ SELF.latent_fault(
     blocks=("module",),
     probe="layer = SelfAttention(4, 0, 0)\nprint(layer.d_k, layer.d_v)",
     prints="4 4",
-    why_no_fault="It is how the module is made; the laws judge what it computes.",
+    fault="scale/zero-taken-for-none",
 )
 SELF.latent_fault(
     "dead-row",
@@ -221,7 +224,7 @@ SELF.latent_fault(
     blocks=("module",),
     probe="print(*(tuple(each.shape) for each in SelfAttention(1)(torch.ones(2, 1, 1), torch.ones(2, 1, 1, 1))))",
     prints="(2, 2, 1, 1) (2, 2, 1, 1)",
-    why_no_fault="The laws give queries an axis of heads, and the shape of the output is checked before any of them.",
+    fault="multi_head_attention/MasksMultiplyTheBatch",
 )
 
 # Lines 220 to 278
@@ -335,7 +338,7 @@ CAUSAL.latent_fault(
     probe="try:\n    CausalSelfAttention(1, max_seq_len=2)(torch.ones(1, 3, 1))\n"
     "except RuntimeError:\n    print('RuntimeError')",
     prints="RuntimeError",
-    why_no_fault="It is refused with an error; the laws' functions have no table of masks.",
+    fault="multi_head_attention/CausalTableEnds",
 )
 CAUSAL.latent_fault(
     "mask-of-one-position",
@@ -345,7 +348,7 @@ CAUSAL.latent_fault(
     blocks=("module",),
     probe="print(CausalSelfAttention(1, max_seq_len=1)(torch.ones(1, 2, 1))[1].tolist())",
     prints="[[[0.5, 0.5], [0.5, 0.5]]]",
-    why_no_fault="The mask is the module's own, of a length that only its maker gives.",
+    fault="multi_head_attention/CausalTableOfOne",
 )
 CAUSAL.latent_fault(
     "mask-is-saved",
@@ -357,7 +360,7 @@ CAUSAL.latent_fault(
     "try:\n    CausalSelfAttention(256, 511).load_state_dict(causal_attn.state_dict())\n"
     "except RuntimeError:\n    print('RuntimeError')",
     prints="262144 197376\nRuntimeError",
-    why_no_fault="It is about saving a module; the laws judge what it computes.",
+    why_no_fault="The output is right; no law saves and loads a module.",
 )
 
 

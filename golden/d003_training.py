@@ -11,8 +11,8 @@ from headcheck.golden.d003_schedule import rate
 from headcheck.golden.derived import Derived, counted, holds, same
 from headcheck.golden.exact import widely
 from headcheck.golden.ledger import Run, Section
-from headcheck.golden.stated import HOLDS, exactly, shape
-from headcheck.reference import clip_gradients, shift, teacher_forced, token_loss
+from headcheck.golden.stated import EPSILON, HOLDS, all_near, exactly, shape
+from headcheck.reference import clip_gradients, shift, teacher_forced, token_loss, warmup_schedule
 
 LOOP = Section("003", "training-loop")
 
@@ -175,17 +175,17 @@ LOOP.confirmed(
     ),
     formula=r"-\sum_v ((1 - \epsilon) [v = t] + \epsilon / V) \ln p_v",
 )
-LOOP.erratum(
+LOOP.confirmed(
     "set-by-the-scheduler",
     977,
     "Will be set by scheduler",
-    "The scheduler has set the rate of every update, from the first on.",
+    "From the second update on the rate is one of the schedule. (Of the first it is 0, see first-update-does-nothing.)",
     HOLDS,
     holds(
-        lambda: [*map(rate, (1, 2, 3))] == _rates_of(3),
+        lambda: _rates_of(4)[1:] == [*map(rate, (1, 2, 3))] and min(_rates_of(4)[1:]) > 0,
+        None,
+        lambda: all_near(_rates_of(4)[1:], [warmup_schedule(step, 512) for step in (1, 2, 3)], 64 * EPSILON),
     ),
-    slip="Lines 1015 and 1016 step the optimizer before the scheduler: the first update is made with rate 0, and each "
-    "later one with the rate of the step before.",
     formula=r"0, \eta(1), \eta(2), \dots",
 )
 for name, line, place, row in (
@@ -226,16 +226,15 @@ for name, line, place, axes, derived in (
         shape(*axes),
         derived,
     )
-LOOP.erratum(
+LOOP.confirmed(
     "average-loss",
     1024,
     "avg_loss = total_loss",
-    "The average that is printed is that of the words: here one word of loss 3 in one batch, three of loss 1 in another.",
+    "The average of losses 3 and 1 of two batches. (It is that of the words only where all batches have as many of them, "
+    "see mean-of-means.)",
     exactly("2"),
-    Derived(lambda: sympy.Rational(3 + 1 + 1 + 1, 4), lambda: torch.tensor([3, 1, 1, 1]).double().mean()),
-    slip="It is the mean of the batches' means, which is that of the words only where all batches have as many of them.",
-    gives=lambda: (sympy.Rational(3) + sympy.Rational(1 + 1 + 1, 3)) / 2,
-    formula=r"\frac{3 + 1}{2} \ne \frac{3 + 1 + 1 + 1}{4}",
+    Derived(lambda: sympy.Rational(3 + 1, 2), lambda: torch.tensor([3, 1]).double().mean()),
+    formula=r"\frac{3 + 1}{2}",
 )
 LOOP.behaviour(
     "runs-with-a-loader-and-a-model",
@@ -268,7 +267,7 @@ before = model.table.weight.detach().clone()
 print(rates, torch.equal(before, model.table.weight.cpu()))
 """,
     prints="[0] True",
-    why_no_fault="It lies in the training; the laws judge attention.",
+    why_no_fault="No role is a training loop.",
 )
 LOOP.latent_fault(
     "rates-lag-by-a-step",
@@ -282,7 +281,7 @@ schedule = TransformerLRScheduler(None, 3, 4000)
 print(rates == [0, schedule.compute_lr(1), schedule.compute_lr(2)])
 """,
     prints="True",
-    why_no_fault="It lies in the training; the laws judge attention.",
+    why_no_fault="No role is a training loop.",
 )
 LOOP.latent_fault(
     "printed-rate",
@@ -308,7 +307,7 @@ LOOP.latent_fault(
 print(printed.getvalue().splitlines()[-1])
 """,
     prints="Epoch 1 complete. Average loss: nan",
-    why_no_fault="It lies in the loss; the laws judge attention.",
+    why_no_fault="No role is a loss.",
 )
 LOOP.latent_fault(
     "mean-of-means",
@@ -342,7 +341,7 @@ given = []
 print(given)
 """,
     prints="[None]",
-    why_no_fault="No mask is made, and without one the laws demand attention to all keys.",
+    fault="seq2seq/padding-is-read",
 )
 LOOP.latent_fault(
     "loader-without-length",
@@ -357,5 +356,5 @@ except TypeError:
     print("TypeError", len(rates))
 """,
     prints="TypeError 1",
-    why_no_fault="It is refused with an error.",
+    why_no_fault="No role is a training loop.",
 )

@@ -217,7 +217,7 @@ cls, word, padding = 1, 2, 0
 print(torch.equal(model(torch.tensor([[padding, cls, word]])), model(torch.tensor([[padding, padding, padding]]))))
 """,
     prints="True",
-    why_no_fault="It lies after attention, in what is read from it.",
+    why_no_fault="No role reads one state for a whole sequence.",
 )
 BERT.latent_fault(
     "mask-by-name-only",

@@ -260,7 +260,7 @@ a, b = (small(src, torch.tensor([[2, last]]), tgt_mask=padding)[0, 0] for last i
 print(torch.equal(a, b))
 """,
     prints="False",
-    fault="masks/causal-dropped-when-masked",
+    fault="seq2seq/padding-instead-of-causal",
 )
 WHOLE.latent_fault(
     "decode-is-not-causal",
@@ -276,7 +276,7 @@ a, b = small.decode(tgt, memory), small.decode(tgt, memory, tgt_mask=causal)
 print(torch.equal(a[:, 0], b[:, 0]), torch.equal(a[:, 1], b[:, 1]))
 """,
     prints="False False",
-    why_no_fault="What is asked for without a mask is attention to all keys, which the laws demand.",
+    fault="seq2seq/decode-is-not-causal",
 )
 WHOLE.latent_fault(
     "source-padding-along-the-queries",
@@ -307,7 +307,7 @@ except RuntimeError:
     print("RuntimeError")
 """,
     prints="RuntimeError",
-    why_no_fault="It is refused with an error.",
+    why_no_fault="A mask that does not work is no matter of laws: another form is looked for, a declared one refused.",
 )
 WHOLE.latent_fault(
     "tokens-drown",
@@ -321,7 +321,7 @@ model = Transformer(32000, 2, num_encoder_layers=0, num_decoder_layers=0)
 print(f"{(model.src_embedding.weight * 512**0.5).std().item():.2f}")
 """,
     prints="0.18",
-    why_no_fault="It lies in the embeddings, before attention.",
+    why_no_fault="The positions still count, and more than that no law asks: how large tables start is a choice.",
 )
 WHOLE.latent_fault(
     "dead-source",
@@ -350,5 +350,5 @@ small(torch.tensor([[1]]), torch.tensor([[2, 3]]))
 print(seen)
 """,
     prints="[[[2, 3]]]",
-    why_no_fault="It lies before attention, in what the model is given.",
+    why_no_fault="The laws ask just that: it is the caller who shifts.",
 )

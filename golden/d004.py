@@ -32,6 +32,15 @@ def _normalised(row: sympy.Matrix) -> sympy.Matrix:
     return centred / sympy.sqrt(sum(each**2 for each in centred) / row.cols)
 
 
+def _slope_through(layers: int, *, residual: bool) -> float:
+    """The derivative of so many layers that halve, by autograd in float64."""
+    x = torch.ones((), dtype=torch.float64, requires_grad=True)
+    y = x
+    for _ in range(layers):
+        y = y / 2 + (y if residual else 0)
+    return float(torch.autograd.grad(y, x)[0])
+
+
 # Lines 5 to 14
 
 DOT.block(
@@ -251,7 +260,7 @@ HEADS.latent_fault(
     blocks=("004/scaled-dot-product/module", "module"),
     probe="x = torch.ones(1, 2, 3)\nprint(*(tuple(each.shape) for each in MultiHeadAttention(3, 2)(x, x, x)))",
     prints="(1, 2, 3) (1, 2, 3, 3)",
-    why_no_fault="The laws judge attention on heads that are already split.",
+    fault="multi_head_attention/RoundedDown",
 )
 
 # Lines 40 to 47
@@ -285,7 +294,8 @@ LAYERS.confirmed(
         lambda: (
             sympy.limit(sympy.Rational(1, 2) ** T, T, sympy.oo) == 0
             and sympy.limit((1 + sympy.Rational(1, 2)) ** T, T, sympy.oo) != 0
-        )
+        ),
+        lambda: _slope_through(100, residual=False) < 1e-30 and _slope_through(100, residual=True) > 1,
     ),
     formula=r"a^n \to 0, \quad (1 + a)^n \not\to 0, \quad 0 < a < 1",
 )

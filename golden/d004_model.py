@@ -1,5 +1,7 @@
 """Document 004, lines 48 to 53: the future-blind mask, and the configuration behind 169,933 parameters."""
 
+from fractions import Fraction
+
 import sympy
 import torch
 from torch import nn
@@ -195,6 +197,18 @@ def _vocabulary_left(d_ff: int, layers: int, target: int) -> int:
     return left // 64 if left > 0 and left % 64 == 0 else 0
 
 
+def _shared_vocabularies() -> list[tuple[int, int, int]]:
+    """The same where both vocabularies are one: the number is a + 193 v, of which a is counted on built layers."""
+    found = []
+    for d_ff in (64, 128, 192, 256, 512, 1024, 2048):
+        with torch.device("meta"):
+            parts = [nn.TransformerEncoderLayer(64, 4, d_ff), nn.TransformerDecoderLayer(64, 4, d_ff)]
+        layer = sum(parameter.numel() for part in parts for parameter in part.parameters())
+        words = {layers: Fraction(STATED - layers * layer, 64 + 64 + 65) for layers in range(1, 7)}
+        found += [(d_ff, layers, int(v)) for layers, v in words.items() if v.denominator == 1 and v > 2]
+    return found
+
+
 MODEL.confirmed(
     "total",
     53,
@@ -210,7 +224,10 @@ MODEL.confirmed(
     "all 169,933 parameters",
     "With d_model 64 and one vocabulary for both sides, no other usual d_ff and depth have this number of parameters.",
     HOLDS,
-    holds(lambda: [each for each in _configurations() if each[2] == each[3]] == [(128, 2, 13, 13)]),
+    holds(
+        lambda: [each for each in _configurations() if each[2] == each[3]] == [(128, 2, 13, 13)],
+        lambda: _shared_vocabularies() == [(128, 2, 13)],
+    ),
 )
 MODEL.not_checkable(
     "compiles-and-runs",

@@ -19,7 +19,7 @@ from headcheck.golden.exact import (
     wide,
     widely,
 )
-from headcheck.golden.stated import EPSILON, all_near, nested, numbers
+from headcheck.golden.stated import EPSILON, SAME, all_near, nested, numbers
 from headcheck.reference import attention
 
 Way = Callable[[], Any]
@@ -42,6 +42,13 @@ class Derived:
     steps: float = STEPS
     inputs: Mapping[str, str] = field(default_factory=dict)
     """What it is computed from, for other projects: `operation`, its inputs, and `entry` of its result."""
+    one_way: str = ""
+    """Where there is neither `again` nor `reference`: why there is no second way."""
+
+    @property
+    def ways(self) -> int:
+        """In how many ways the value is reached."""
+        return 1 + (self.again is not None) + (self.reference is not None)
 
     def at(self, *index: int) -> "Derived":
         """One entry or row, in each of the ways."""
@@ -74,12 +81,15 @@ def _picked(value: Any, index: tuple[int, ...]) -> Any:
     return value
 
 
-def holds(exact: Way, again: Way | None = None, reference: Way | None = None) -> Derived:
+def holds(
+    exact: Way, again: Way | None = None, reference: Way | None = None, *, one_way: str = ""
+) -> Derived:
     """A statement in words: each way says whether it is true."""
     return Derived(
         exact=lambda: bool(exact()),
         again=None if again is None else widely(lambda: bool(again())),
         reference=None if reference is None else lambda: bool(reference()),
+        one_way=one_way,
     )
 
 
@@ -88,6 +98,20 @@ def same(left: Way, right: Way, reference: Way | None = None) -> Derived:
     return holds(
         exact=widely(lambda: all_near(left(), right())),
         reference=None if reference is None else lambda: all_near(left(), reference(), STEPS * EPSILON),
+    )
+
+
+def rows_sum_to_one(weights: Derived) -> Derived:
+    """A statement: the entries of each row are positive and sum to one, in each of the ways."""
+
+    def hold(way: Way | None, bound: Any) -> bool:
+        rows = nested(way()) if way else []
+        return all(min(row) > 0 and all_near(1, sum(row), bound) for row in rows)
+
+    return holds(
+        lambda: hold(weights.exact, SAME),
+        lambda: hold(weights.again, SAME),
+        lambda: hold(weights.reference, STEPS * EPSILON),
     )
 
 

@@ -54,6 +54,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         found["right"] = judged(claim.id).right
         found["inputs"] = dict(claim.derived.inputs)
     texts = {"formula": claim.formula, "slip": claim.slip, "reason": claim.reason}
+    texts["one_way"] = claim.derived.one_way if claim.derived else ""
     return found | {name: text for name, text in texts.items() if text}
 
 
@@ -117,6 +118,7 @@ def golden_schema() -> str:
         "formula": text,
         "slip": text,
         "reason": text,
+        "one_way": text,
     }
     block = {
         **{name: claim[name] for name in ("id", "document", "what")},

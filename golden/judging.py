@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from headcheck.golden.derived import Derived
 from headcheck.golden.ledger import Claim, Verdict, ledger
 from headcheck.golden.stated import EPSILON, SAME, all_near, as_printed, written
 
@@ -37,7 +38,7 @@ def judge(claim: Claim) -> Judgement:
         found.append(f"the slip gives {written(claim.gives())}, not {claim.stated.text}")
     if claim.verdict == "erratum" and not claim.slip:
         found.append("an erratum says what slipped, or that it cannot be told")
-    found += _second_way(claim, value) + _reference(claim, value)
+    found += _ways(claim.derived) + _second_way(claim, value) + _reference(claim, value)
     return Judgement(verdict, as_printed(value, claim.stated), written(value), tuple(found))
 
 
@@ -45,6 +46,14 @@ def judge(claim: Claim) -> Judgement:
 def judged(claim_id: str) -> Judgement:
     """The judgement on a claim of the ledger, computed once."""
     return judge(ledger().claims[claim_id])
+
+
+def _ways(derived: Derived) -> list[str]:
+    if derived.ways == 1 and not derived.one_way:
+        return ["reached in one way, and no reason why in no other"]
+    if derived.ways > 1 and derived.one_way:
+        return ["a reason why there is one way, and there are more"]
+    return []
 
 
 def _second_way(claim: Claim, value: Any) -> list[str]:

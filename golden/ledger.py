@@ -149,7 +149,7 @@ class Probe:
     setting: str = ""
     """Lines of our own, run before the blocks: the imports that they presuppose."""
     fault: str = ""
-    """Of a latent fault: the entry of the fault corpus with the same fault, which the laws break."""
+    """Of a latent fault: the entry of tests/faults or tests/roles with the same fault, which the laws break."""
     why_no_fault: str = ""
     """Why there is none."""
 

@@ -93,17 +93,12 @@ def _right(claim: Claim) -> str:
 
 
 def without_way() -> str:
-    """The claims that lack the reference's computation, or a second way to the exact value."""
-    derived = [claim for claim in ledger().claims.values() if claim.derived is not None]
-    parts = [
-        (
-            "no reference yet",
-            [each.id for each in derived if each.derived and each.derived.reference is None],
-        ),
-        ("no second way", [each.id for each in derived if each.derived and each.derived.again is None]),
-    ]
+    """The claims whose value is reached in one way, with the reasons, and those that the reference does not reach."""
+    derived = {claim.id: claim.derived for claim in ledger().claims.values() if claim.derived is not None}
+    alone = [f"  {name}: {each.one_way}" for name, each in derived.items() if each.ways == 1]
+    apart = [f"  {name}" for name, each in derived.items() if each.reference is None and each.ways > 1]
     return "\n".join(
-        line for title, ids in parts for line in (f"{title}: {len(ids)}", *(f"  {each}" for each in ids))
+        [f"reached in one way: {len(alone)}", *alone, f"in two, not by the reference: {len(apart)}", *apart]
     )
 
 
@@ -134,8 +129,9 @@ def _claim_rows(claim: Claim) -> list[tuple[str, str]]:
         rows += [(name, text) for name, text in derived.inputs.items()]
         rows += [
             ("exact", written(derived.exact(), 30)),
-            ("again", written(derived.again(), 30) if derived.again else "no second way"),
-            ("reference", written(derived.reference(), 17) if derived.reference else "none yet"),
+            ("again", written(derived.again(), 30) if derived.again else ""),
+            ("reference", written(derived.reference(), 17) if derived.reference else ""),
+            ("one way", derived.one_way),
         ]
     rows += [
         ("chain", written(claim.chain()) if claim.chain else ""),

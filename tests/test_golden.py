@@ -45,7 +45,7 @@ def claim(
 
 
 def one(value: object) -> Derived:
-    return Derived(lambda: value)
+    return Derived(lambda: value, one_way="It is said.")
 
 
 # What agrees with a printed number
@@ -151,6 +151,16 @@ def test_ways_that_disagree_are_found() -> None:
     assert "the reference gives" in judge(claim(rounded("1.414"), far)).problems[0]
 
 
+def test_a_value_that_is_reached_in_one_way_says_why() -> None:
+    """A reason or a second way, and not both."""
+    root = Derived(lambda: sympy.sqrt(2))
+    assert "no reason why" in judge(claim(rounded("1.414"), root)).problems[0]
+    alone = replace(root, one_way="It is read off.")
+    assert judge(claim(rounded("1.414"), alone)).problems == ()
+    twice = replace(alone, reference=lambda: 2**0.5)
+    assert "and there are more" in judge(claim(rounded("1.414"), twice)).problems[0]
+
+
 def test_what_is_not_checkable_has_a_reason() -> None:
     """A claim without a derivation is not passed over in silence."""
     assert judge(claim(None, None, "not-checkable", reason="A time.")).problems == ()
@@ -185,10 +195,7 @@ def test_sinusoids_are_the_same_in_two_ways() -> None:
     """Powers and complex exponentials."""
     for position, dim in ((0, 0), (3, 1), (5000, 7)):
         again = widely(lambda position=position, dim=dim: sinusoid_again(position, dim, 8))()
-        assert (
-            judge(claim(HOLDS, same(lambda p=position, c=dim: sinusoid(p, c, 8), lambda a=again: a))).problems
-            == ()
-        )
+        assert same(lambda p=position, c=dim: sinusoid(p, c, 8), lambda a=again: a).exact()
 
 
 def test_authors_round_half_up() -> None:
@@ -237,10 +244,12 @@ def test_an_entry_reads_well(entry: Claim | Block | ledger.Probe) -> None:
 
 
 def test_every_fault_of_the_ledger_is_in_the_corpus() -> None:
-    """A latent fault names a function of ours with the same fault, which tests/test_teeth.py has the laws break."""
+    """A latent fault names a function or module of ours with the same fault, whose own tests have the laws break it."""
     from tests.faults import FAULTS
+    from tests.roles import WRONG
 
-    assert {probe.fault for probe in LEDGER.probes.values() if probe.fault} <= set(FAULTS)
+    assert not set(FAULTS) & set(WRONG)
+    assert {probe.fault for probe in LEDGER.probes.values() if probe.fault} <= {*FAULTS, *WRONG}
 
 
 # Code blocks

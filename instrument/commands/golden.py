@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="an entry's id, or a part of it")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--errata", action="store_true", help="list what is wrong in the documents")
-    shown.add_argument("--missing", action="store_true", help="list claims without a reference or second way")
+    shown.add_argument("--missing", action="store_true", help="list claims reached in one way, and why")
     shown.add_argument("--json", action="store_true", help="print the whole ledger as JSON")
     parser.add_argument("--documents", metavar="DIR", help="run the code blocks of the documents in DIR too")
 

@@ -18,7 +18,7 @@ SOFTMAX = "Vaswani et al. 2017, equation (1): the weights are a softmax"
 @law(
     source=SOFTMAX,
     formula="P_ij >= 0, sum_j P_ij = 1",
-    guards="Weights returned after dropout (pytorch 42929, fairseq 351), summed over heads in place of averaged.",
+    guards="Weights summed over heads in place of averaged, or of a softmax over another axis.",
     needs=("returned_weights",),
 )
 def weights_are_a_distribution(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
@@ -71,3 +71,21 @@ def averaged_weights_are_the_mean_of_the_heads(attention: MultiHeadSubject, x: M
     averaged = attention.returned_weights(x, averaged=True)
     each = attention.returned_weights(x, averaged=False)
     return within(averaged, each.mean(dim=1), weights_bound(x, attention.found.unit), "averaged weights")
+
+
+@law(
+    source="Srivastava et al. 2014: what is dropped is not what was given; the weights are the softmax",
+    formula="P of f.train()(x), dropout 0.5 = P of f.eval()(x)",
+    guards="Weights returned after dropout: some zero, the others twice as large (pytorch 42929, fairseq 351).",
+    needs=("returned_weights", "dropout", "whole_weights"),
+)
+def weights_in_training_are_those_before_dropout(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Comparison:
+    """In training with dropout, the weights that are returned are those of evaluation: none is dropped or scaled up."""
+    with attention.training(x, rate=0.5):
+        torch.default_generator.manual_seed(x.case.seed)
+        weights = attention.returned_weights(x)
+    return within(
+        weights, attention.returned_weights(x), 2 * weights_bound(x, attention.found.unit), "weights"
+    )

@@ -98,6 +98,35 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     return same(x.images, x.images)
 
 
+@law(
+    source="the place of a patch is a row and a column: positions are made for one grid",
+    formula="f refuses the patches of an image in a single row, or f(them) != f(the image)",
+    guards="An image of another size with as many patches, taken with positions that are not its own (document 000).",
+    needs=("patches", "positions"),
+    share=0.2,
+)
+def patches_in_another_grid_are_refused_or_have_other_places(
+    module: VisionSubject, x: ImageInputs
+) -> Comparison:
+    """The patches of an image laid in a single row raise, or give another output than in their grid."""
+    count, axis = module.grid[0] * module.grid[1], -1 if module.grid[0] > 1 else -2
+    row = x.but(images=torch.cat([x.images[:, :, *module.at(patch)] for patch in range(count)], dim=axis))
+    try:
+        module(row)
+    except SubjectRaised:
+        return same(x.images, x.images)
+    if not module.shows(partial(_differ, module, row, x)):
+        module.require_fine(x)
+        found, usual = (tuple(each.images.shape[-2:]) for each in (row, x))
+        raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual}")
+    return same(x.images, x.images)
+
+
+def _differ(module: VisionSubject, x: ImageInputs, other: ImageInputs) -> bool:
+    first, second = module(x), module(other)
+    return first.shape != second.shape or module.moves(first, second, other)
+
+
 def _edge_counts(module: VisionSubject, x: ImageInputs, axis: int) -> bool:
     images = x.images.clone()
     edge = images.select(axis, -1)

@@ -88,3 +88,29 @@ def minus_a_billion_in_half(call: Call) -> Tensor:
 )
 def window_of_the_batch(call: Call) -> Tensor | None:
     return None if call.batch == 1 else clean.window(call)
+
+
+@fault(
+    "The window is laid out for as many tokens as there are sequences, which the scores of two sequences refuse.",
+    breaks=("features/a-window-sees-exactly-its-keys", "features/a-window-equals-its-band"),
+    naive="SH",
+    when=("window", "batch > 1"),
+    replaces=clean.window,
+    features=("window",),
+)
+def window_refuses_batches(call: Call) -> Tensor | None:
+    if call.batch > 1:
+        raise RuntimeError(f"a mask of {call.batch} x {call.batch} for {call.q_len} x {call.kv_len} scores")
+    return clean.window(call)
+
+
+@fault(
+    "A mask of four axes is refused where it is one for all sequences: batch and heads are one axis.",
+    breaks=("masks/broadcast-equals-expanded", "masks/masked-keys-do-not-matter"),
+    naive="SH",
+    when=("a mask of four axes", "one for all sequences", "batch > 1"),
+)
+def one_mask_for_all_is_refused(call: Call) -> Tensor:
+    if call.attn_mask is not None and call.attn_mask.ndim == 4 and len(call.attn_mask) == 1 < call.batch:
+        raise RuntimeError(f"a mask for 1 sequence, scores for {call.batch}")
+    return clean.attention(call)

@@ -487,6 +487,18 @@ def positions_from_the_end() -> nn.Module:
     return Small(positions=lambda self, real, new: real.long().flip(1).cumsum(1).flip(1)[:, -new:])
 
 
+@wrong(
+    "The table of positions ends before the length that the model is declared for.",
+    breaks="causality/a-prefix-gives-the-same-logits",
+    real="documents 000, 002 and 003",
+    max_length=12,
+)
+def table_ends() -> nn.Module:
+    model = Small()
+    model.places = nn.Embedding(4, 8)
+    return model
+
+
 @wrong("Every token stands at position 0.", breaks="causality/the-order-of-earlier-tokens-counts")
 def no_positions() -> nn.Module:
     return Small(layers=1, positions=lambda self, real, new: torch.zeros_like(real[:, -new:]).long())
@@ -513,6 +525,22 @@ def zero_times_infinity() -> nn.Module:
     def forward(self: Small, tokens: Tensor, is_real: Tensor | None = None) -> Tensor:
         bias = 0.0 if is_real is None else ((1 - is_real.double()) * -torch.inf).amax(1)[:, None, None]
         return Small.forward(self, tokens, is_real) + bias
+
+    return Small(forward=forward)
+
+
+@wrong(
+    "Padding is known by its token, and no mask is made of it.",
+    breaks=(
+        "padding/padding-on-the-left-changes-nothing",
+        "padding/rows-of-different-lengths-are-each-itself-alone",
+    ),
+    real="document 003, line 1132",
+    pad_token=0,
+)
+def padding_is_read() -> nn.Module:
+    def forward(self: Small, tokens: Tensor) -> Tensor:
+        return Small.forward(self, tokens)
 
     return Small(forward=forward)
 
@@ -750,6 +778,7 @@ def tied_by_memory() -> nn.Module:
 @wrong(
     "A tied table that starts at standard deviation 1, and wide.",
     breaks="start/the-first-loss-is-near-ln-vocab",
+    real="document 003, line 1130",
     fresh=True,
 )
 def tied_and_large() -> nn.Module:

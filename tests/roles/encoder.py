@@ -660,6 +660,55 @@ def positions_lost() -> nn.Module:
     return Block()
 
 
+class Placed(Block):
+    """A block with a table of learned positions, of so many rows."""
+
+    rows = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(self.rows, WIDTH))
+
+    def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+        return super().forward(x + self.table[: x.shape[1]], is_real)
+
+
+@wrong(
+    "A table of one position is broadcast: every token stands at position 0.",
+    breaks="symmetry/the-order-of-the-input-counts",
+    real="documents 000 and 003",
+    positions=True,
+)
+def one_position_for_all() -> nn.Module:
+    class Wrong(Placed):
+        rows = 1
+
+    return Wrong()
+
+
+@wrong(
+    "The table of positions ends at four tokens, and says so in an error of the addition.",
+    breaks=ALONE,
+    real="documents 000, 002 and 003",
+    positions=True,
+)
+def table_ends() -> nn.Module:
+    class Wrong(Placed):
+        rows = 4
+
+    return Wrong()
+
+
+@wrong(
+    "Positions count the padding in front.",
+    breaks=LEFT_PADDING,
+    real="document 002, line 317",
+    positions=True,
+)
+def positions_count_padding() -> nn.Module:
+    return Placed()
+
+
 @wrong("Positions that nobody declared.", breaks=(PERMUTED, COPIES))
 def undeclared_positions() -> nn.Module:
     return own_positions()

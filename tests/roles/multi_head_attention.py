@@ -111,6 +111,16 @@ class ByThePaper(Plain):
     pass
 
 
+@right("The weights are returned as they were before dropout, and declared so.", dropped_weights=False)
+class WholeWeights(Full):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.dropout = nn.Dropout(0.3)
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return self.dropout(weights) @ v
+
+
 @right("torch's own, its batch second.", masks=("boolean", "additive"), empty_rows="undefined")
 def library(d_model: int, num_heads: int) -> nn.Module:
     return nn.MultiheadAttention(d_model, num_heads)
@@ -412,7 +422,7 @@ class ThreeAxes(Plain):
 @wrong(
     "head_dim is rounded down.",
     breaks="construction/widths-that-heads-do-not-divide-are-refused",
-    real="document 004",
+    real="document 004, line 22",
 )
 class RoundedDown(Plain):
     def __init__(self, d_model: int, num_heads: int) -> None:
@@ -472,6 +482,21 @@ class MaskDroppedWithWeights(Full):
 class SummedWeights(Full):
     def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
         return weights.sum(dim=1) if averaged else weights
+
+
+@wrong(
+    "The weights that are returned are those after dropout, though declared to be those before.",
+    breaks="returned/weights-in-training-are-those-before-dropout",
+    real="document 003, line 346; pytorch 42929, fairseq 351",
+    dropped_weights=False,
+)
+class WeightsAfterDropout(Full):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.dropout = nn.Dropout(0.1)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return self.dropout(super().weigh(scores))
 
 
 @wrong("The weights that are returned have not seen the mask.", breaks="returned/masked-keys-have-no-weight")
@@ -575,6 +600,24 @@ class MaskOfTheWrongAxis(Plain):
 
 
 @wrong(
+    "The scores of one head have no axis for it: a mask (batch, 1, 1, kv_len) gives every sequence under every mask.",
+    breaks="masks/shapes-of-a-mask-agree",
+    real="document 003, line 198",
+    num_heads=1,
+    mask_shapes=("qk", "b11k"),
+)
+class MasksMultiplyTheBatch(Plain):
+    def split(self, x: Tensor) -> Tensor:
+        return x
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads
+
+
+@wrong(
     "An additive mask is read as a boolean one.",
     breaks="masks/an-additive-mask-equals-the-boolean-one",
     real="pytorch 92554",
@@ -614,6 +657,39 @@ class CausalDropped(Full):
 )
 class CausalOffByOne(AlwaysCausal):
     diagonal = 1
+
+
+class CausalByTable(Plain):
+    """Always causal, by a table that is cut to the length of the call."""
+
+    max_length = 64
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, v = self.projected(x, x, x)
+        seen = torch.ones(self.max_length, self.max_length, dtype=torch.bool).tril()
+        seen = seen[: x.shape[1], : x.shape[1]]
+        scores = self.masked(self.scores(q, k), mask).masked_fill(~seen, -torch.inf)
+        return self.w_o(self.merge(self.weigh(scores) @ v))
+
+
+@wrong(
+    "The causal table has one row, which is broadcast over longer sequences: nothing is masked.",
+    breaks=("masks/under-a-causal-mask-later-tokens-do-not-matter", ACCURACY),
+    real="document 003, line 261",
+    causal=True,
+)
+class CausalTableOfOne(CausalByTable):
+    max_length = 1
+
+
+@wrong(
+    "The causal table ends at seven tokens, and longer sequences fail where it is laid on.",
+    breaks=ACCURACY,
+    real="document 003, line 261",
+    causal=True,
+)
+class CausalTableEnds(CausalByTable):
+    max_length = 7
 
 
 @wrong("With a mask there is no scale.", breaks=("masks/a-mask-of-nothing-changes-nothing", LEFT_OUT))

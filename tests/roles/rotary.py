@@ -357,6 +357,18 @@ def angles_in_sixteen_bits(x: Tensor, positions: Tensor) -> Tensor:
 
 
 @wrong(
+    "The table is in float32, and so is what 16 bits become.",
+    breaks=(ACCURACY, "rotation/position-zero-changes-nothing"),
+    real="documents 000 and 003, where positions are added",
+    dtypes=("float16",),
+)
+def half_becomes_single(x: Tensor, positions: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    cos, sin = table(positions, x.shape[-1])
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+@wrong(
     "Positions in bfloat16, whatever the dtype of x.",
     breaks=(
         "frequencies/distinct-positions-turn-differently",

@@ -281,6 +281,19 @@ def mask_off_by_one() -> nn.Module:
     return Pair(causal=lambda self, length: torch.ones(length, length, dtype=torch.bool).tril(1))
 
 
+@wrong(
+    "Without a mask from the caller the target sees its future.",
+    breaks=(
+        "target/later-targets-do-not-matter",
+        "target/no-gradient-comes-from-later-targets",
+        "target/a-target-prefix-gives-the-same-logits",
+    ),
+    real="document 000, lines 754 and 875",
+)
+def not_causal_by_itself() -> nn.Module:
+    return Pair(causal=lambda self, length: torch.ones(length, length, dtype=torch.bool))
+
+
 @wrong("The first layer of the decoder alone is causal.", breaks="target/later-targets-do-not-matter")
 def one_causal_layer() -> nn.Module:
     def target_mask(self: Pair, real: Tensor) -> Tensor:
@@ -384,6 +397,24 @@ def normed_in_one_way() -> nn.Module:
     return Pair(forward=forward)
 
 
+@wrong(
+    "The causal mask is made by the whole; decode, called by itself, has none.",
+    breaks="halves/encoding-then-decoding-is-the-whole",
+    real="document 003, line 1276",
+)
+def decode_is_not_causal() -> nn.Module:
+    def forward(self: Pair, source: Tensor, target: Tensor) -> Tensor:
+        self.remembered = True
+        logits = self.decode(target, self.encode(source))
+        self.remembered = False
+        return logits
+
+    def causal(self: Pair, length: int) -> Tensor:
+        return torch.ones(length, length, dtype=torch.bool).tril(0 if self.remembered else length)
+
+    return Pair(forward=forward, causal=causal)
+
+
 @wrong("The decoder adds to the memory in place.", breaks="halves/a-memory-serves-many-times")
 def memory_overwritten() -> nn.Module:
     def decode(self: Pair, target: Tensor, memory: Tensor, *masks: Tensor | None) -> Tensor:
@@ -406,6 +437,16 @@ def causal_encoder() -> nn.Module:
 )
 def memory_unmasked() -> nn.Module:
     return Pair(memory_mask=lambda self, real, length: torch.ones_like(real)[:, None, None, :])
+
+
+@wrong(
+    "Padding is known by its token, and no mask is made of it, for source nor target.",
+    breaks=("padding/padding-the-source-changes-nothing", "padding/padding-the-target-changes-nothing"),
+    real="document 003, lines 847 and 1000",
+    pad_token=0,
+)
+def padding_is_read() -> nn.Module:
+    return Pair(forward=lambda self, source, target: self.decode(target, self.encode(source)))
 
 
 @wrong("The encoder has no mask of padding.", breaks="padding/padding-the-source-changes-nothing")

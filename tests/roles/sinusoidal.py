@@ -223,6 +223,18 @@ def end_of_the_buffer(length: int, d_model: int) -> Tensor:
     return filled(torch.arange(length).clamp(max=4999).float(), frequencies(d_model))
 
 
+@wrong(
+    "The table ends before the length that it is declared for: 512 rows.",
+    breaks="waves/far-rows-are-as-exact-as-their-format",
+    real="documents 000, 002 and 003",
+    max_length=8192,
+)
+def table_ends(length: int, d_model: int) -> Tensor:
+    if length > 512:
+        raise IndexError(f"position {length - 1} is out of the table")
+    return usual(length, d_model)
+
+
 @wrong("Scaled to the length of 1.", breaks=("waves/every-row-has-the-same-norm", ACCURACY))
 def scaled(length: int, d_model: int) -> Tensor:
     return usual(length, d_model) / math.sqrt(d_model / 2)
@@ -289,6 +301,7 @@ def odd_taken(length: int, d_model: int) -> Tensor:
 @wrong(
     "An odd width is refused, though declared to be handled.",
     breaks="conventions/odd-widths-are-refused-or-right",
+    real="documents 000 to 003",
     odd="handled",
 )
 def odd_refused(length: int, d_model: int) -> Tensor:

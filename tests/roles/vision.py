@@ -222,11 +222,21 @@ def read_as_contiguous() -> nn.Module:
 @wrong(
     "What fills no patch is dropped.",
     breaks="image/an-image-that-does-not-fit-is-refused-or-read-whole",
-    real="diffusers 8837, TIL-01",
+    real="diffusers 8837, TIL-01; document 000, line 1093",
     **SIZES,
 )
 def remainder_dropped() -> nn.Module:
     return Small(cut=lambda self, images: patches_of(images[..., :4, :6]))
+
+
+@wrong(
+    "An image of another size with as many patches is read with the positions of the usual one.",
+    breaks="image/patches-in-another-grid-are-refused-or-have-other-places",
+    real="document 000, line 1140",
+    **SIZES,
+)
+def places_of_another_grid() -> nn.Module:
+    return Small(cut=lambda self, images: patches_of(images))
 
 
 @wrong("The mean over the batch is taken out.", breaks="batch/a-sequence-in-a-batch-is-itself-alone", **SIZES)

@@ -55,6 +55,8 @@ class MultiHeadAttention(Declaration):
     claims nothing. None: zeros, and if not, other laws avoid such rows."""
     weights: Literal["averaged", "per-head", False] | None = None
     """The weights that come second in what the module returns; None: as a plain call shows."""
+    dropped_weights: bool | None = None
+    """Whether the weights that are returned in training are those after dropout; None claims nothing of them."""
 
     role = "multi_head_attention"
     ARGUMENTS: ClassVar = {

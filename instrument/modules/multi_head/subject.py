@@ -64,6 +64,7 @@ class MultiHeadSubject(WeightedModule):
         "need_weights": "cannot be asked for weights",
         "average": "cannot be asked whether to average weights",
         "returned_weights": "returns no weights",
+        "whole_weights": "is not declared to return its weights as they were before dropout",
         "bias": "has no biases",
         "dropout": "has no dropout that is known",
         "free": "is always causal",
@@ -94,6 +95,7 @@ class MultiHeadSubject(WeightedModule):
             "need_weights": bool(place["need_weights"]),
             "average": bool(place["average"]),
             "returned_weights": bool(found.weights),
+            "whole_weights": self.declaration.dropped_weights is False,
             "bias": len(self.biases) == 4,
             "dropout": bool(self._dropouts()),
             "free": not self.declaration.causal,
@@ -130,9 +132,9 @@ class MultiHeadSubject(WeightedModule):
                 setattr(each, name, old)
 
     @contextmanager
-    def training(self, x: MultiHeadInputs) -> Iterator[None]:
-        """In training, without dropout; the generator is as it was when it ends."""
-        with self.dropping(0.0, x), torch.random.fork_rng([]):
+    def training(self, x: MultiHeadInputs, rate: float = 0.0) -> Iterator[None]:
+        """In training, with dropout at this rate; the generator is as it was when it ends."""
+        with self.dropping(rate, x), torch.random.fork_rng([]):
             assert self.module is not None
             self.module.train()
             try:
