@@ -178,16 +178,13 @@ def require_device(device: str) -> None:
     """HeadcheckError: torch cannot compute there."""
     import torch
 
+    cure = "--device cpu works everywhere"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise HeadcheckError(f"torch cannot compute on {device!r} here: no CUDA device; {cure}")
     try:
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise HeadcheckError(
-                f"no CUDA device here, and {device!r} was asked for; --device cpu works everywhere"
-            )
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as problem:
-        raise HeadcheckError(
-            f"torch cannot compute on {device!r} here; --device cpu works everywhere"
-        ) from problem
+        raise HeadcheckError(f"torch cannot compute on {device!r} here; {cure}") from problem
 
 
 def _environment(device: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from headcheck.declarations import Attention
 from headcheck.subjects import builtin
-from headcheck.subjects.torch_flex import require_compiler
+from headcheck.subjects.torch_flex import as_one_graph, require_compiler
 
 
 @builtin("torch-compiled-reference", "The reference's attention under torch.compile, dynamic shapes.")
@@ -26,6 +26,7 @@ def torch_compiled_reference() -> Attention:
         mask_gradient=False,
         operator="Torch-Compiled Region",
         dtypes=("float32", "float64"),
+        may_refuse=True,
         effort=0.1,
     )
 
@@ -41,9 +42,9 @@ def _compiled_reference() -> Any:
     def steps(
         query: Tensor, key: Tensor, value: Tensor, may_attend: Tensor, bias: Tensor, scale: Tensor
     ) -> Tensor:
-        return textbook(query * scale, key, value, may_attend=may_attend, bias=bias, scale=1.0).output
+        return textbook(query * scale[0], key, value, may_attend=may_attend, bias=bias, scale=1.0).output
 
-    compiled = torch.compile(steps, dynamic=True)
+    compiled = as_one_graph(torch.compile(steps, dynamic=True))
 
     def attention(
         query: Tensor,
@@ -63,7 +64,7 @@ def _compiled_reference() -> Any:
             bias = bias + attn_mask.masked_fill(attn_mask.isneginf(), 0.0)
         if is_causal:
             may_attend = may_attend & causal(shape[2], shape[3]).to(query.device)
-        factor = query.new_tensor(query.shape[-1] ** -0.5 if scale is None else scale)
+        factor = query.new_full((2,), query.shape[-1] ** -0.5 if scale is None else scale)
         return compiled(query, key, value, may_attend, bias, factor)
 
     return attention

@@ -29,16 +29,18 @@ def torch_flex_block() -> Attention:
 
 @builtin("torch-flex-compiled", "torch's flex_attention under torch.compile, dynamic shapes.")
 def torch_flex_compiled() -> Attention:
-    """One graph for all calls: the masks arrive as one tensor of biases, so that a shape compiles nothing anew."""
+    """One graph for all calls: the masks arrive as one tensor of biases. On a CPU it returns no log-sum-exp."""
     require_compiler()
     return _declared(_compiled_flex()).but(
         name="torch-flex-compiled",
         operator="Torch-Compiled Region",
         grouped_heads=False,
+        log_sum_exp=False,
         softcap=False,
         alibi=False,
         dtypes=("float32", "bfloat16"),
         arithmetic={"bfloat16": "flash"},
+        may_refuse=True,
         effort=0.1,
     )
 
@@ -51,6 +53,23 @@ def require_compiler() -> None:
         get_cpp_compiler()
     except Exception as problem:
         raise SubjectError(f"torch.compile needs a C++ compiler, and none was found ({problem})") from problem
+
+
+def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled function for sizes of 2 and more, which are one graph; NotImplementedError for the others.
+
+    To the compiler a size of 0 or 1 is another function, and so are two axes that happen to be equal, unless told
+    otherwise; each takes seconds, and after eight of them it silently runs without being compiled.
+    """
+    from torch.fx.experimental import _config
+
+    def call(*tensors: Any, **options: Any) -> Any:
+        if any(size < 2 for tensor in tensors for size in tensor.shape):
+            raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
+        with _config.patch(use_duck_shape=False):
+            return compiled(*tensors, **options)
+
+    return call
 
 
 def _declared(function: Any) -> Attention:
@@ -151,13 +170,13 @@ def _compiled_flex() -> Any:
     from torch import Tensor
     from torch.nn.attention.flex_attention import flex_attention
 
-    def biased(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Any:
+    def biased(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, factor: Tensor) -> Any:
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s * scale + bias[b, h, i, j]
+            return s * factor[0] + bias[b, h, i, j]
 
-        return flex_attention(query, key, value, score_mod=score, scale=1.0, return_lse=True)
+        return flex_attention(query, key, value, score_mod=score, scale=1.0)
 
-    compiled = torch.compile(biased, dynamic=True)
+    compiled = as_one_graph(torch.compile(biased, dynamic=True))
 
     def attention(
         query: Tensor,
@@ -167,7 +186,6 @@ def _compiled_flex() -> Any:
         is_causal: bool = False,
         scale: float | None = None,
         window: Window | None = None,
-        return_lse: bool = False,
     ) -> Any:
         shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         bias = torch.zeros(shape, dtype=torch.float32, device=query.device)
@@ -178,7 +196,7 @@ def _compiled_flex() -> Any:
         if kept is not None:
             i, j = torch.arange(shape[2])[:, None], torch.arange(shape[3])
             bias = bias.masked_fill(~kept(None, None, i, j).to(query.device), -torch.inf)
-        output, lse = compiled(query, key, value, bias, query.shape[-1] ** -0.5 if scale is None else scale)
-        return (output, lse) if return_lse else output
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        return compiled(query, key, value, bias, torch.full((2,), factor, device=query.device))
 
     return attention
