@@ -6,8 +6,10 @@ Eager, it computes in float32 or wider and rounds once; on a CPU it has no backw
 import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from headcheck.arithmetic import named
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
 from headcheck.subjects import builtin
@@ -27,19 +29,23 @@ def torch_flex_block() -> Attention:
     return _declared(_flex(blocks=True)).but(name="torch-flex-block")
 
 
-@builtin("torch-flex-compiled", "torch's flex_attention under torch.compile, dynamic shapes.")
+@builtin(
+    "torch-flex-compiled", "torch's flex_attention under torch.compile, dynamic shapes: causal or nothing."
+)
 def torch_flex_compiled() -> Attention:
-    """One graph for all calls: the masks arrive as one tensor of biases. On a CPU it returns no log-sum-exp."""
+    """Without tensors in its score_mod: with one of another length its C++ does not compile. No log-sum-exp on a CPU."""
     require_compiler()
     return _declared(_compiled_flex()).but(
         name="torch-flex-compiled",
         operator="Torch-Compiled Region",
+        masks=(),
         grouped_heads=False,
         log_sum_exp=False,
+        window=False,
         softcap=False,
         alibi=False,
         dtypes=("float32", "bfloat16"),
-        arithmetic={"bfloat16": "flash"},
+        arithmetic={"bfloat16": replace(named("flash"), scaled="input")},
         may_refuse=True,
         effort=0.1,
     )
@@ -66,7 +72,7 @@ def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
     def call(*tensors: Any, **options: Any) -> Any:
         if any(size < 2 for tensor in tensors for size in tensor.shape):
             raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
-        with _config.patch(use_duck_shape=False):
+        with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # made when it is imported
             return compiled(*tensors, **options)
 
     return call
@@ -170,33 +176,21 @@ def _compiled_flex() -> Any:
     from torch import Tensor
     from torch.nn.attention.flex_attention import flex_attention
 
-    def biased(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, factor: Tensor) -> Any:
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s * factor[0] + bias[b, h, i, j]
+    def past_only(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.where(j <= i, s, -float("inf"))
 
-        return flex_attention(query, key, value, score_mod=score, scale=1.0)
+    def plain(query: Tensor, key: Tensor, value: Tensor, factor: Tensor) -> Any:
+        return flex_attention(query * factor[0], key, value, scale=1.0)
 
-    compiled = as_one_graph(torch.compile(biased, dynamic=True))
+    def causal(query: Tensor, key: Tensor, value: Tensor, factor: Tensor) -> Any:
+        return flex_attention(query * factor[0], key, value, score_mod=past_only, scale=1.0)
+
+    compiled = [as_one_graph(torch.compile(each, dynamic=True)) for each in (plain, causal)]
 
     def attention(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        is_causal: bool = False,
-        scale: float | None = None,
-        window: Window | None = None,
+        query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, scale: float | None = None
     ) -> Any:
-        shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        bias = torch.zeros(shape, dtype=torch.float32, device=query.device)
-        if attn_mask is not None:
-            boolean = attn_mask.dtype == torch.bool
-            bias = bias.masked_fill(~attn_mask, -torch.inf) if boolean else bias + attn_mask
-        kept = _kept(None, window, is_causal=is_causal)
-        if kept is not None:
-            i, j = torch.arange(shape[2])[:, None], torch.arange(shape[3])
-            bias = bias.masked_fill(~kept(None, None, i, j).to(query.device), -torch.inf)
         factor = query.shape[-1] ** -0.5 if scale is None else scale
-        return compiled(query, key, value, bias, torch.full((2,), factor, device=query.device))
+        return compiled[is_causal](query, key, value, query.new_full((2,), factor))
 
     return attention
