@@ -6,7 +6,7 @@ The same code runs on CPU tensors in the rehearsal, so that what a device will b
 import pytest
 import torch
 
-from benchmarks.cuda import batch_invariance, calibration, determinism, flash_against_math, large_shapes
+from benchmarks.device import batch_invariance, calibration, determinism, flash_against_math, large_shapes
 from headcheck.agreement.families import expanded
 from headcheck.agreement.judging import PROFILES, judge_family
 from headcheck.attention.case import Case

@@ -1,7 +1,7 @@
 """The record of a device: who agrees with whom, how close the bounds come, what flash costs against math.
 
-    python benchmarks/cuda.py --write docs/cuda.md                      # where there is a CUDA device
-    python benchmarks/cuda.py --device cpu --length 256 --examples 5    # the rehearsal
+    python benchmarks/device.py --write docs/cuda.md                      # where there is a CUDA device
+    python benchmarks/device.py --device cpu --length 256 --examples 5    # the rehearsal
 
 Memory is what torch's allocator counts at its peak, beyond the inputs; on a CPU it is not counted.
 """
@@ -210,7 +210,7 @@ def record(device: str, length: int, examples: int, profile: str) -> str:
     parts = [
         f"# Attention on {chip}",
         (
-            f"Written on {today} by `python benchmarks/cuda.py --device {device} --length {length} "
+            f"Written on {today} by `python benchmarks/device.py --device {device} --length {length} "
             f"--examples {examples} --profile {profile}`, torch {torch.__version__}."
         ),
         f"## The family\n\n```text\n{matrix(device, profile)}```",
