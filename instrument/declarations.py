@@ -141,6 +141,11 @@ class _Conventions(_Common):
     """Features: True is held to work, False is held to raise, None is read off the signature."""
     mask_gradient: bool = True
     """Whether an additive mask may want a gradient, where gradients are there at all."""
+    may_refuse: bool = False
+    """Whether NotImplementedError refuses a call that it is not made for, whatever the call asks for: a forced
+    kernel that takes some shapes only. Such a call is not applicable."""
+    operator: str = ""
+    """A part of the name of an operator, as torch's profiler shows it, that every call must run."""
 
 
 @dataclass(frozen=True)

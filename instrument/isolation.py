@@ -45,13 +45,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """One law to be judged, or only one case of it."""
 
     law: Law
     case: str | None = None
     fatal: LawResult | None = None
     """The case ended a process, as this row says; a smaller one is sought."""
+    subject: Any = None
+    """Another subject than the plan's; it is prepared when its first task comes."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class _Worker:
     ready: Introduction | None = None
     size: int = 0
     """Resident bytes when the subject had been imported."""
-    task: _Task | None = None
+    task: Task | None = None
     limit_s: float = 0.0
     case: str | None = None
     cases: int = 0
@@ -82,7 +84,7 @@ class Workers:
         self.bugs: list[str] = []
         """Tracebacks of headcheck's own failures."""
         self._crew: list[_Worker] = []
-        self._waiting: deque[_Task] = deque()
+        self._waiting: deque[Task] = deque()
         self._deaths: Counter[str] = Counter()
         self.unfinished = ""
         """What was left out, and why: then the subject is not said to conform."""
@@ -113,20 +115,24 @@ class Workers:
     ) -> Iterator[LawResult]:
         """The rows of these laws, as they come. tick: told often which laws are being judged."""
         self._seed = self.plan.seed if seed is None else seed
-        yield from self._judge([_Task(law) for law in laws], tick)
+        for _, row in self.carry_out([Task(law) for law in laws], tick):
+            yield row
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
-        (row,) = self._judge([_Task(law, case)], lambda laws: None)
+        ((_, row),) = self.carry_out([Task(law, case)])
         return row
 
-    def _judge(self, tasks: Sequence[_Task], tick: Tick) -> Iterator[LawResult]:
+    def carry_out(
+        self, tasks: Sequence[Task], tick: Tick = lambda laws: None
+    ) -> Iterator[tuple[Task, LawResult]]:
+        """Each task with its row, as they come; tasks of one subject should stand together."""
         self.introduce(tick)
         self._waiting = deque(tasks)
         while self._waiting or any(worker.task for worker in self._crew):
             while self._crash and self._waiting:
                 task = self._waiting.popleft()
-                yield task.fatal or self._broken(task.law, self._crash, None, 0)
+                yield task, task.fatal or self._broken(task, self._crash, None, 0)
             self._hand_out()
             yield from self._turn(tick)
 
@@ -145,19 +151,21 @@ class Workers:
                 worker.case, worker.cases = None, 0
                 fatal = task.fatal.reason if task.fatal else ""
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.
-                    worker.connection.send(Order(task.law.id, worker.limit_s, self._seed, task.case, fatal))
+                    order = Order(task.law.id, worker.limit_s, self._seed, task.case, fatal, task.subject)
+                    worker.connection.send(order)
 
-    def _turn(self, tick: Tick) -> Iterator[LawResult]:
+    def _turn(self, tick: Tick) -> Iterator[tuple[Task, LawResult]]:
         """Hear all workers once, and end those that overstep their limits."""
         wait([worker.connection for worker in self._crew], timeout=TICK_S)
         for worker in list(self._crew):
             if worker not in self._crew:
                 continue  # It was ended for the fault of another.
+            task = worker.task
             row = self._hear(worker)
             if row is None and worker in self._crew and (excess := self._excess(worker)):
                 row = self._lost(worker, excess)
-            if row is not None:
-                yield row
+            if row is not None and task is not None:
+                yield task, row
         tick([worker.task.law.name for worker in self._crew if worker.task])
 
     def _hear(self, worker: _Worker) -> LawResult | None:
@@ -170,8 +178,7 @@ class Workers:
                 elif kind == "row":
                     return self._noted(self._finished(worker), content)
                 elif kind == "raised":
-                    law = self._finished(worker).law
-                    return self._broken(law, content, worker.case, worker.cases)
+                    return self._broken(self._finished(worker), content, worker.case, worker.cases)
                 elif kind == "bug":
                     return self._failed(worker, content)
                 elif kind == "loaded":
@@ -185,12 +192,12 @@ class Workers:
             return self._lost(worker, "")
         return None
 
-    def _finished(self, worker: _Worker) -> _Task:
+    def _finished(self, worker: _Worker) -> Task:
         assert worker.task is not None
         task, worker.task = worker.task, None
         return task
 
-    def _noted(self, task: _Task, row: LawResult) -> LawResult:
+    def _noted(self, task: Task, row: LawResult) -> LawResult:
         if task.fatal and task.fatal.counterexample and row.counterexample:
             after = task.fatal.counterexample.found_after
             shown = replace(row.counterexample, what="process", found_after=after)
@@ -219,10 +226,10 @@ class Workers:
         if worker.task and worker.task.fatal:
             return worker.task.fatal
         if worker.task:
-            row = self._broken(worker.task.law, why, worker.case, worker.cases)
+            row = self._broken(worker.task, why, worker.case, worker.cases)
             self._deaths[why] += 1
             if died and worker.case is not None and self._deaths[why] <= SHRUNK:
-                self._waiting.appendleft(_Task(worker.task.law, worker.case, row))
+                self._waiting.appendleft(replace(worker.task, case=worker.case, fatal=row))
                 return None
             return self._noted(worker.task, row)
         if not worker.loaded:
@@ -257,8 +264,9 @@ class Workers:
         reason = f"a bug in headcheck: {last_line}"
         return LawResult(law.id, law.statement, "not-applicable", reason=reason)
 
-    def _broken(self, law: Law, why: str, case: str | None, cases: int) -> LawResult:
-        replay = self.plan.only(law.id) if case is None else self.plan.replay(law, case)
+    def _broken(self, task: Task, why: str, case: str | None, cases: int) -> LawResult:
+        law, plan = task.law, self.plan.of(task.subject)
+        replay = plan.only(law.id) if case is None else plan.replay(law, case)
         dtypes = [] if case is None else [role_named(law.role).parse(case).dtype]
         return LawResult(
             law.id,

@@ -24,6 +24,8 @@ DEFAULT = "torch-sdpa"
 
 def load(spec: str) -> tuple[Any, str]:
     """The object that SUBJECT names, and the name it goes by in reports."""
+    if "==" in spec:
+        return _pair(spec), spec
     place, colon, attribute = spec.rpartition(":")
     if not colon or spec.partition(":")[0] in families():
         return _builtin(spec), spec
@@ -54,6 +56,17 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
 def is_declaration(attribute: Any) -> bool:
     """Whether an object is a declaration, such as `headcheck.Attention(...)`, and no plain callable."""
     return isinstance(getattr(type(attribute), "role", None), str) and hasattr(attribute, "function")
+
+
+def _pair(spec: str) -> Any:
+    """ONE==OTHER: two attention subjects that should agree."""
+    one, _, other = spec.partition("==")
+    attention = role_named("attention")
+    found = [(load(each)[0], each) for each in (one, other)]
+    if any(role_name(attribute, None) != "attention" for attribute, _ in found):
+        raise SubjectError(f"{spec}: both sides of a pair must be attention functions")
+    pair: Any = role_named("agreement")
+    return pair.of(*(attention.declare(attribute, name).but(name=name) for attribute, name in found))
 
 
 def _builtin(name: str) -> Any:

@@ -62,6 +62,10 @@ class Plan:
         """The same plan with another seed."""
         return self if seed is None else replace(self, seed=seed)
 
+    def of(self, subject: Any) -> "Plan":
+        """The same plan for another subject; None for its own."""
+        return self if subject is None else replace(self, subject=subject)
+
     def command(self, word: str, *arguments: str) -> str:
         """A headcheck command line on this subject; '' if the command line cannot name it."""
         if self.spec is None:
@@ -109,7 +113,7 @@ class Loaded:
 
     def prepared(self, watch: Callable[[Law, Any], None] = lambda law, case: None) -> "Prepared":
         """The subject, tried on small cases and ready to be judged."""
-        _require_device(self.device)
+        require_device(self.device)
         role = role_named(self.role)
         subject, notes = role.prepare(
             self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
@@ -170,15 +174,17 @@ def dtype_names(dtypes: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _require_device(device: str) -> None:
+def require_device(device: str) -> None:
+    """HeadcheckError: torch cannot compute there."""
     import torch
 
+    cure = "--device cpu works everywhere"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise HeadcheckError(f"torch cannot compute on {device!r} here: no CUDA device; {cure}")
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as problem:
-        raise HeadcheckError(
-            f"torch cannot compute on {device!r} here; --device cpu works everywhere"
-        ) from problem
+        raise HeadcheckError(f"torch cannot compute on {device!r} here; {cure}") from problem
 
 
 def _environment(device: str) -> dict[str, str]:

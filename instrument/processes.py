@@ -4,7 +4,8 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -53,6 +54,23 @@ def end(process: Any, connection: Connection) -> int | None:
 def answer_apart(plan: Plan, target: Target, limit_s: float) -> str:
     """What target sends as ("answer", text); ("refused", why) and ("bug", traceback) are raised."""
     process, connection = start(plan, target)
+    return _answer(process, connection, limit_s)
+
+
+def answers_apart(plans: Sequence[Plan], target: Target, limit_s: float, side_by_side: int) -> Iterator[Any]:
+    """The same for several plans, so many at a time, in their order: the text, or the HeadcheckError of a refusal."""
+    waiting, running = deque(plans), deque[Any]()
+    while waiting or running:
+        while waiting and len(running) < side_by_side:
+            running.append(start(waiting.popleft(), target))
+        try:
+            process, connection = running.popleft()
+            yield _answer(process, connection, limit_s)
+        except HeadcheckError as problem:
+            yield problem
+
+
+def _answer(process: Any, connection: Connection, limit_s: float) -> str:
     try:
         if not connection.poll(limit_s):
             raise SubjectError(f"the subject did not return within {limit_s:g} s")

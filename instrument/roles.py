@@ -22,6 +22,7 @@ HOMES = {
     "seq2seq": "headcheck.modules.seq2seq",
     "causal_lm": "headcheck.modules.causal_lm",
     "vision": "headcheck.modules.vision",
+    "agreement": "headcheck.agreement.role",
 }
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))

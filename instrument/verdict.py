@@ -118,7 +118,7 @@ class Verdict:
 
     def to_json(self) -> str:
         """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings."""
-        return json.dumps(_strict(self.as_dict()), indent=2, allow_nan=False)
+        return json.dumps(strict(self.as_dict()), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
         from headcheck.console import as_text
@@ -133,11 +133,12 @@ class Verdict:
         return f"<{summary(self)}{first}; print it to see all>"
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """The value with NaN and infinities as words, which strict JSON lacks."""
     if isinstance(value, dict):
-        return {key: _strict(each) for key, each in value.items()}
+        return {key: strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(each) for each in value]
+        return [strict(each) for each in value]
     if isinstance(value, float) and (not math.isfinite(value)):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     return value

@@ -38,12 +38,14 @@ class Order:
     case: str | None = None
     fatal: str = ""
     """How the case ended a process: a smaller one that does the same is asked for."""
+    subject: Any = None
+    """Another subject than the plan's."""
 
 
 def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Import and prepare the subject, then judge what is asked for until told to stop."""
     other_end.close()
-    _leave_the_terminal()
+    leave_the_terminal()
     parent = os.getppid()
 
     def watch(law: Law, case: Any) -> None:
@@ -53,11 +55,10 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
     with suppress(EOFError, BrokenPipeError):
         prepared = _prepared(plan, connection, watch)
+        known = {None: prepared}
         while prepared is not None:
             order: Order = connection.recv()
-            prepared.engine.seed = order.seed
-            prepared.engine.profile = replace(plan.profile, limit_s=order.limit_s)
-            connection.send(_carried_out(order, prepared, connection))
+            connection.send(_answer(order, plan, known, connection, watch))
 
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -65,7 +66,7 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     from headcheck.judging import probe
 
     other_end.close()
-    _leave_the_terminal()
+    leave_the_terminal()
     try:
         connection.send(("answer", str(probe(plan.subject, role=plan.role, device=plan.device))))
     except HeadcheckError as problem:
@@ -74,7 +75,7 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
         connection.send(("bug", traceback.format_exc()))
 
 
-def _leave_the_terminal() -> None:
+def leave_the_terminal() -> None:
     """Ctrl-C is for the parent; what the subject prints in thousands of calls must not drown the report."""
     import torch
 
@@ -108,6 +109,26 @@ def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None
     except Exception:  # noqa: BLE001 - the parent tells what it was.
         connection.send(("bug", traceback.format_exc()))
     return None
+
+
+def _answer(
+    order: Order, plan: Plan, known: dict[Any, Prepared | None], connection: Connection, watch: Any
+) -> tuple[str, LawResult | str]:
+    """What became of an order; a subject met for the first time is prepared first."""
+    try:
+        if order.subject not in known:
+            known[order.subject] = plan.of(order.subject).loaded().prepared(watch)
+            connection.send(("trying", ""))
+    except HeadcheckError as problem:
+        law = all_laws()[order.law_id]
+        return "row", LawResult(law.id, law.statement, "not-applicable", reason=str(problem))
+    except Exception:  # noqa: BLE001 - the other subjects go on.
+        return "bug", traceback.format_exc()
+    prepared = known[order.subject]
+    assert prepared is not None
+    prepared.engine.seed = order.seed
+    prepared.engine.profile = replace(plan.profile, limit_s=order.limit_s)
+    return _carried_out(order, prepared, connection)
 
 
 def _carried_out(order: Order, prepared: Prepared, connection: Connection) -> tuple[str, LawResult | str]:

@@ -45,6 +45,10 @@ def always_raises(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     raise RuntimeError("out of luck")
 
 
+def refuses_all(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    raise NotImplementedError("this kernel takes no call at all")
+
+
 def wrong_shape(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scaled_dot_product_attention(query, key, value).transpose(1, 2)
 

@@ -109,6 +109,7 @@ def test_no_two_laws_say_the_same() -> None:
 UNDECLARED = {
     "masked-nan-does-not-leak": "masked_nan='leaks'",
     "what-is-declared-unsupported-is-refused": "declares no feature absent",
+    "the-declared-operator-runs": "no operator is declared",
 }
 """Laws about what the reference does not declare; each holds, below, for one that does."""
 

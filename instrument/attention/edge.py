@@ -241,7 +241,7 @@ class Edge:
         try:
             returned = self.clock.call(self.declaration.function, *tensors, **keywords)
         except SubjectRaised as raised:
-            undeclared = self._undeclared(x, arguments)
+            undeclared = self._undeclared(x, arguments) or ("the call" if self.declaration.may_refuse else "")
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
             raise

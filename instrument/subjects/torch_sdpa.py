@@ -4,6 +4,7 @@ What its CPU flash kernel does otherwise is declared, and shown by `headcheck` a
 a query all of whose scores are NaN may give zeros, and is_causal needs a scale above zero.
 """
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -43,12 +44,13 @@ def declared() -> Attention:
 @builtin("torch-sdpa-math", "torch's scaled_dot_product_attention, its math backend forced.")
 def torch_sdpa_math() -> Attention:
     """The composite of matmul, softmax, matmul; it refuses attn_mask with is_causal."""
-    return _forced("MATH").but(
+    return forced("MATH").but(
         name="torch-sdpa-math",
         mask_with_causal="refused",
         dropout=True,
         nan_scores="propagate",
         scale_with_causal="any",
+        operator="aten::_scaled_dot_product_attention_math",
         arithmetic=WIDE,
     )
 
@@ -56,7 +58,7 @@ def torch_sdpa_math() -> Attention:
 @builtin("torch-sdpa-flash", "torch's scaled_dot_product_attention, its CPU flash kernel forced.")
 def torch_sdpa_flash() -> Attention:
     """It takes no dropout, no gradient of the mask and no value_dim other than head_dim."""
-    return _forced("FLASH_ATTENTION").but(
+    return forced("FLASH_ATTENTION").but(
         name="torch-sdpa-flash",
         mask_with_causal="and",
         dropout=False,
@@ -64,18 +66,26 @@ def torch_sdpa_flash() -> Attention:
         any_strides=False,
         mask_ranks=(2, 4),
         mask_gradient=False,
+        operator="aten::_scaled_dot_product_flash_attention_for_cpu",
     )
 
 
-def _forced(backend: str) -> Attention:
-    """The function under one backend and no other: what that backend cannot do raises."""
+def forced(backend: str) -> Attention:
+    """The function under one backend and no other: what that backend cannot do raises, with its reasons."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
     only = getattr(SDPBackend, backend)
 
     def attention(*arguments: Any, **keywords: Any) -> Any:
-        with sdpa_kernel(only):
-            return scaled_dot_product_attention(*arguments, **keywords)
+        with sdpa_kernel(only), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                return scaled_dot_product_attention(*arguments, **keywords)
+            except RuntimeError as problem:
+                if "No available kernel" not in str(problem):
+                    raise
+                reasons = "; ".join(str(each.message).partition(" (Triggered")[0] for each in told)
+                raise NotImplementedError(f"{backend} does not take this call: {reasons}") from problem
 
     return replace(declared(), function=attention)

@@ -1,10 +1,14 @@
 """Laws of an attention function: f(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)."""
 
 FAMILIES = (
+    "backends",
     "state",
     "memory",
     "masks",
     "heads",
+    "windows",
+    "caches",
+    "packed",
     "features",
     "dropout",
     "distribution",

@@ -1,0 +1,242 @@
+"""The verdict of a family as text: deviations first, then who keeps which laws, who agrees with whom, and why."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
+from headcheck.console import STYLES, counterexample_text
+from headcheck.laws import most_specific_first
+from headcheck.verdict import LawResult
+
+IN_FULL = 3
+"""So many deviations of one subject or pair are shown in full, the most specific first."""
+SAME_CASE: Mapping[str, str] = {
+    "outputs-agree": "attention/accuracy/output-is-within-the-bound",
+    "dead-rows-agree": "attention/accuracy/output-is-within-the-bound",
+    "gradients-agree": "attention/gradients/gradients-are-within-the-bound",
+    "log-sum-exps-agree": "attention/features/log-sum-exp-is-within-the-bound",
+    "weights-agree": "attention/features/returned-weights-are-within-the-bound",
+}
+"""Law of a pair -> the law of one subject that shows each side of the same case."""
+CONVENTIONS: Mapping[str, tuple[str, str]] = {
+    "causal diagonal": ("causal", "none"),
+    "mask with is_causal": ("mask_with_causal", "either"),
+    "a scale of zero or below, with is_causal": ("scale_with_causal", "any"),
+    "dead rows": ("empty_rows", "zeros"),
+    "NaN in a masked slot": ("masked_nan", "leaks"),
+    "a query of NaN": ("nan_scores", "propagate"),
+    "any strides": ("any_strides", "True"),
+    "masks": ("masks", "none"),
+    "grouped heads": ("grouped_heads", "none"),
+    "value_dim other than head_dim": ("value_dim", "True"),
+    "q_len other than kv_len": ("rectangular", "True"),
+}
+"""Convention in words -> the field of the declaration, and what it is where it is neither declared nor seen."""
+
+
+def show(verdict: FamilyVerdict, console: Console) -> None:
+    """Everything."""
+    where = ", ".join(
+        f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device")
+    )
+    _line(console, f"agreement: profile {verdict.profile}, seed {verdict.seed}; {where}", "bold")
+    _deviations(verdict, console)
+    _members(verdict, console)
+    _pairs(verdict, console)
+    _conventions(verdict, console)
+    _operators(verdict, console)
+    _absent(verdict, console)
+    _line(console, summary(verdict), STYLES[verdict.verdict])
+
+
+def summary(verdict: FamilyVerdict) -> str:
+    """The verdict in one line, with its denominators."""
+    judged = [pair for pair in verdict.pairs if pair.judged]
+    apart = [pair for pair in judged if pair.broken]
+    parts = [f"{len(verdict.judged)} subjects"]
+    deviating = sum(bool(each.broken) for each in verdict.members)
+    parts.append(f"{deviating} of them break a law" if deviating else "each keeps its laws")
+    agree = f"{len(judged) - len(apart)} of {len(judged)} pairs agree"
+    closest = max((pair.worst for pair in judged if not pair.broken), default=0.0)
+    parts.append(f"{agree}, at most {closest:.2f} of the sum of their bounds apart")
+    if len(verdict.pairs) > len(judged):
+        parts.append(f"{len(verdict.pairs) - len(judged)} pairs have nothing in common to compare")
+    parts.append(f"{sum(row.examples for row in verdict.rows):,} examples; {verdict.duration_s:.1f} s")
+    if verdict.unfinished:
+        parts.append(f"NOT FINISHED: {verdict.unfinished}")
+    return f"{verdict.verdict}: {'; '.join(parts)}"
+
+
+def deviations(verdict: FamilyVerdict) -> list[tuple[str, list[LawResult]]]:
+    """Who broke what: the subjects first, then the pairs; of each the most specific law first."""
+    found = [(each.name, each.broken) for each in verdict.members]
+    found += [(f"{pair.one}=={pair.other}", pair.broken) for pair in verdict.pairs]
+    return [(name, _in_order(rows)) for name, rows in found if rows]
+
+
+def _in_order(rows: Sequence[LawResult]) -> list[LawResult]:
+    by_id = {row.id: row for row in rows}
+    return [by_id[law_id] for law_id in most_specific_first(by_id)]
+
+
+def _deviations(verdict: FamilyVerdict, console: Console) -> None:
+    for name, rows in deviations(verdict):
+        _line(console, "")
+        _line(console, f"{name} deviates: {len(rows)} laws broken", "bold red")
+        for row in rows[:IN_FULL]:
+            _line(console, counterexample_text(row))
+            for line in each_side(name, row):
+                _line(console, f"  {line}")
+        for row in rows[IN_FULL:]:
+            _line(console, f"  {row.id}: {row.reason}", "red")
+
+
+def each_side(pair: str, row: LawResult) -> list[str]:
+    """The lines that show either side of a pair's case against the oracle."""
+    if "==" not in pair or row.counterexample is None:
+        return []
+    law = SAME_CASE[row.id.rpartition("/")[2]]
+    return [
+        f"{name} alone: headcheck replay {name} {law} '{row.counterexample.case}'"
+        for name in pair.split("==")
+    ]
+
+
+def _members(verdict: FamilyVerdict, console: Console) -> None:
+    families = list(dict.fromkeys(_family(row) for each in verdict.judged for row in each.laws))
+    if not families:
+        return
+    table = _table("laws held, by family", "", *families)
+    for each in verdict.judged:
+        table.add_row(each.name, *(_cell(each, family) for family in families))
+    _line(console, "")
+    console.print(table)
+
+
+def _cell(each: Standing, family: str) -> Text:
+    outcomes = [row.outcome for row in each.laws if _family(row) == family]
+    if broken := outcomes.count("breaks"):
+        return Text(f"{broken} BREAK", style="bold red")
+    held = outcomes.count("holds")
+    return Text(str(held), style="green") if held else Text("-", style="dim")
+
+
+def _family(row: LawResult) -> str:
+    return row.id.split("/")[1]
+
+
+def _pairs(verdict: FamilyVerdict, console: Console) -> None:
+    names = [each.name for each in verdict.judged]
+    by_names = {frozenset((pair.one, pair.other)): pair for pair in verdict.pairs}
+    table = _table("largest difference of each pair, as a share of the sum of both bounds", "", "")
+    for number in range(1, len(names) + 1):
+        table.add_column(str(number), justify="right")
+    for number, one in enumerate(names, start=1):
+        cells = [_pair_cell(by_names.get(frozenset((one, other)))) for other in names]
+        table.add_row(str(number), one, *cells)
+    _line(console, "")
+    console.print(table)
+
+
+def _pair_cell(pair: Agreement | None) -> Text:
+    if pair is None:
+        return Text("")
+    if pair.broken:
+        return Text("BREAK", style="bold red")
+    return Text(f"{pair.worst:.2f}", style="green") if pair.judged else Text("-", style="dim")
+
+
+def _conventions(verdict: FamilyVerdict, console: Console) -> None:
+    _line(console, "")
+    _line(console, "conventions, by the numbers of the subjects above", "bold")
+    for heading, values in conventions(verdict).items():
+        told = "; ".join(f"{value}: {_numbers(verdict, names)}" for value, names in values.items())
+        _line(
+            console, f"  {heading}: {told}" if len(values) > 1 else f"  {heading}: {next(iter(values))}, all"
+        )
+    for each in verdict.judged:
+        for line in seen_otherwise(each):
+            _line(console, f"  {each.name}: {line}", "dim")
+
+
+def conventions(verdict: FamilyVerdict) -> dict[str, dict[str, list[str]]]:
+    """Convention -> value -> the subjects that have it: declared, or seen where nothing is declared."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for heading, (field, default) in CONVENTIONS.items():
+        found[heading] = defaultdict(list)
+        for each in verdict.judged:
+            found[heading][convention(each, field, default)].append(each.name)
+    found["dtypes"] = defaultdict(list)
+    for each in verdict.judged:
+        assert each.observation is not None
+        found["dtypes"][" ".join(each.observation.dtypes)].append(each.name)
+    return found
+
+
+def convention(each: Standing, field: str, default: str) -> str:
+    """What a subject declares; where it does not, what it was seen to do."""
+    assert each.observation is not None
+    value = each.observation.declared.get(field)
+    if value is None:
+        seen = each.observation.seen.get(field, "?")
+        return default if seen.startswith("?") else seen
+    if value in (False, []):
+        return "none" if field in ("causal", "masks", "grouped_heads") else "no"
+    return " and ".join(value) if isinstance(value, list) else str(value)
+
+
+def seen_otherwise(each: Standing) -> list[str]:
+    """Conventions of which tiny inputs showed another value than the one declared."""
+    assert each.observation is not None
+    declared = each.observation.declared
+    return [
+        f"{field} is declared {declared[field]}, and seen as {value}"
+        for field, value in each.observation.seen.items()
+        if field in declared and not value.startswith("?") and value != str(declared[field])
+    ]
+
+
+def _numbers(verdict: FamilyVerdict, names: Sequence[str]) -> str:
+    every = [each.name for each in verdict.judged]
+    return " ".join(str(1 + every.index(name)) for name in names)
+
+
+def _operators(verdict: FamilyVerdict, console: Console) -> None:
+    _line(console, "")
+    _line(console, "which kernel ran, as the profiler saw it", "bold")
+    for each in verdict.judged:
+        assert each.observation is not None
+        by_operator: dict[str, list[str]] = defaultdict(list)
+        for kind, operators in each.observation.operators.items():
+            by_operator[operators].append(kind)
+        for operators, kinds in by_operator.items():
+            _line(console, f"  {each.name}: {operators or 'none that tells'} ({', '.join(kinds)})", "dim")
+
+
+def _absent(verdict: FamilyVerdict, console: Console) -> None:
+    absent = {each.name: each.reason for each in verdict.members if each.reason}
+    absent |= dict.fromkeys(verdict.left_out, f"left out of the profile {verdict.profile}: it compiles")
+    _line(console, "")
+    if absent:
+        _line(console, f"not applicable, which is no pass: {len(absent)} subjects")
+    for name, reason in absent.items():
+        _line(console, f"  {name}: {reason}", "dim")
+    if absent:
+        _line(console, "")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=True)

@@ -1,0 +1,4 @@
+"""Laws of two attention functions that should compute the same."""
+
+FAMILIES = ("pairs",)
+"""From the most specific to the most general."""

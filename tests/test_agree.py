@@ -1,0 +1,257 @@
+"""Subjects that should compute the same: pairs, families, the verdict and the command."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+
+from headcheck.agreement.families import FAMILIES, expanded
+from headcheck.agreement.judging import PROFILES, judge_family
+from headcheck.agreement.pair import PairSubject, pair_of
+from headcheck.agreement.report import conventions, deviations, each_side, summary
+from headcheck.agreement.role import role
+from headcheck.agreement.verdict import FamilyVerdict
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import build
+from headcheck.attention.operators import operators_in, telling
+from headcheck.attention.role import role as attention_role
+from headcheck.command import main
+from headcheck.comparison import NotApplicable
+from headcheck.declarations import Attention
+from headcheck.engine import Engine
+from headcheck.errors import HeadcheckError
+from headcheck.judging import make_plan
+from headcheck.laws import all_laws, choose
+from headcheck.loading import load
+from headcheck.subjects import builtins
+from headcheck.verdict import LawResult
+from tests import kernels
+from tests.engines import TINY
+
+HERE = Path(__file__).parent
+RIGHT, WRONG = f"{HERE / 'kernels.py'}:right", f"{HERE / 'kernels.py'}:wrong_scale"
+OUTPUTS = "agreement/pairs/outputs-agree"
+FEW = ("accuracy/output-is", "backends/", "pairs/outputs-agree")
+
+
+def row_of(pair: str, law: str = OUTPUTS) -> LawResult:
+    """One law on one pair, in this process."""
+    subject, _ = role.prepare(load(pair)[0], dtypes=("float32",), device="cpu", seed=0)
+    return Engine(role, subject, TINY, 0, lambda law, case: str(case)).judge(all_laws()[law])
+
+
+def verdict_of(*names: str, laws: tuple[str, ...] = FEW) -> FamilyVerdict:
+    plan = make_plan(names[0], profile=PROFILES["quick"], dtype="float32")
+    return judge_family(names, plan, laws=laws)
+
+
+# Pairs
+
+
+def test_two_backends_agree_within_the_sum_of_their_bounds() -> None:
+    """torch's math backend and its flash kernel, on the same inputs."""
+    row = row_of("torch-sdpa-math==torch-sdpa-flash")
+    assert (row.outcome, row.worst_error_over_bound < 1) == ("holds", True)
+    assert row.examples >= TINY.seeded
+
+
+def test_a_right_and_a_wrong_kernel_disagree_on_the_smallest_case() -> None:
+    """The case is made small, and it is one that either side can be replayed on."""
+    row = row_of(f"{RIGHT}=={WRONG}")
+    assert row.outcome == "breaks"
+    assert row.counterexample is not None
+    case = Case.parse(row.counterexample.case)
+    assert case.elements <= 16
+    lines = each_side(f"{RIGHT}=={WRONG}", row)
+    assert [line.split(" alone")[0] for line in lines] == [RIGHT, WRONG]
+    assert all(row.counterexample.case in line for line in lines)
+
+
+def test_a_pair_is_kept_to_what_both_can_do() -> None:
+    """Features, dtypes and dims that one of them lacks are not drawn."""
+    declared = builtins()["torch-mha-fast"].declaration()
+    pair, _ = role.prepare(
+        pair_of(kernels_reference(), declared), dtypes=("float32", "float64"), device="cpu", seed=0
+    )
+    assert pair.dtypes == ("float32", "float64")
+    assert pair.lacks("window") == "torch-mha-fast takes no window"
+    asked = Case(heads=4, kv_heads=2, head_dim=4, value_dim=2, window=(1, 0), softcap=2.0, dtype="float16")
+    fitted = role.fit(asked, pair)
+    assert (fitted.kv_heads, fitted.value_dim, fitted.window, fitted.softcap) == (4, 4, None, None)
+    assert fitted.dtype in pair.dtypes
+
+
+def kernels_reference() -> Attention:
+    reference: Attention = builtins()["reference"].declaration()
+    return reference
+
+
+def prepared(**conventions: object) -> PairSubject:
+    """The reference, and the reference as it would be with other conventions."""
+    other = kernels_reference().but(name="other", **conventions)
+    return role.prepare(pair_of(kernels_reference(), other), dtypes=("float32",), device="cpu", seed=0)[0]
+
+
+def test_other_diagonals_meet_on_squares_only() -> None:
+    """Where causal masks are aligned otherwise, q_len and kv_len are one."""
+    pair = prepared(causal="bottom-right")
+    fitted = role.fit(Case(q_len=2, kv_len=5, is_causal=True), pair)
+    assert fitted.q_len == fitted.kv_len
+    assert role.fit(Case(q_len=2, kv_len=5), pair).kv_len == 5
+
+
+def test_dead_rows_are_compared_under_one_convention_only() -> None:
+    """Zeros against NaN is no deviation where both are declared, and such rows are not drawn."""
+    pair = prepared(empty_rows="nan")
+    with pytest.raises(NotApplicable, match="no common convention"):
+        pair.require_one_convention_for_dead_rows()
+    x = role.build(Case(q_len=3, kv_len=3, mask="all-dead"), pair)
+    assert not x.dead_rows.any()
+    prepared().require_one_convention_for_dead_rows()
+
+
+def test_a_pair_without_a_common_dtype_is_refused() -> None:
+    """There is nothing to compare in."""
+    sides = kernels_reference().but(dtypes=("float32",)), kernels_reference().but(dtypes=("float64",))
+    with pytest.raises(HeadcheckError, match="no dtype in common"):
+        role.prepare(pair_of(*sides), dtypes=(), device="cpu", seed=0)
+
+
+def test_a_pair_takes_attention_functions_only() -> None:
+    """A softmax is no side of a pair."""
+    with pytest.raises(HeadcheckError, match="both sides of a pair must be attention functions"):
+        load("torch-sdpa==torch-softmax")
+
+
+# Which kernel ran
+
+
+@pytest.mark.parametrize(
+    ("subject", "operator"),
+    [
+        ("torch-sdpa-math", "aten::_scaled_dot_product_attention_math"),
+        ("torch-sdpa-flash", "aten::_scaled_dot_product_flash_attention_for_cpu"),
+        ("torch-mha-native", "aten::_native_multi_head_attention"),
+    ],
+)
+def test_the_profiler_sees_which_kernel_ran(subject: str, operator: str) -> None:
+    """The operator that a built-in subject declares is the one that runs."""
+    declared = builtins()[subject].declaration()
+    ready, _ = attention_role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+    x = build(Case(batch=2, heads=2, kv_heads=2, q_len=4, kv_len=4, head_dim=4, value_dim=4))
+    assert operator in telling(operators_in(ready, x))
+    assert operator == declared.operator
+
+
+def test_a_silent_fallback_is_a_finding() -> None:
+    """A subject that says flash and runs the math path breaks the law about it."""
+    fallback = builtins()["torch-sdpa-math"].declaration().but(operator="flash_attention")
+    ready, _ = attention_role.prepare(fallback, dtypes=("float32",), device="cpu", seed=0)
+    engine = Engine(attention_role, ready, TINY, 0, lambda law, case: str(case))
+    row = engine.judge(all_laws()["attention/backends/the-declared-operator-runs"])
+    assert row.outcome == "breaks"
+    assert "flash_attention did not run; what ran: aten::_scaled_dot_product_attention_math" in row.reason
+
+
+def test_what_a_forced_kernel_does_not_take_is_not_applicable() -> None:
+    """With may_refuse, NotImplementedError is a reason; without it, it breaks the law."""
+    outcomes = []
+    for may_refuse in (True, False):
+        declared = Attention(kernels.refuses_all, may_refuse=may_refuse, dtypes=("float32",))
+        ready, _ = attention_role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+        engine = Engine(attention_role, ready, TINY, 0, lambda law, case: str(case))
+        outcomes.append(engine.judge(all_laws()["attention/accuracy/output-is-within-the-bound"]).outcome)
+    assert outcomes == ["not-applicable", "breaks"]
+
+
+# Families
+
+
+def test_every_member_of_a_family_is_a_subject() -> None:
+    """And no family has one twice."""
+    for members in FAMILIES.values():
+        names = [member.subject for member in members]
+        assert set(names) <= set(builtins())
+        assert len(names) == len(set(names))
+
+
+def test_a_family_is_expanded_by_device_and_profile() -> None:
+    """What does not run there is no member; what compiles is left out of quick, and said so."""
+    quick, left_out = expanded(["torch", "mine.py:f"], "cpu", "quick")
+    assert quick[-1] == "mine.py:f"
+    assert left_out == ["torch-flex-compiled", "torch-compiled-reference"]
+    assert not [name for name in quick if "cuda" in name]
+    on_cuda, _ = expanded(["torch"], "cuda:1", "gate")
+    assert {"torch-cuda-flash", "torch-cuda-efficient", "torch-cuda-cudnn", "triton-flash"} <= set(on_cuda)
+    assert "torch-sdpa-flash" not in on_cuda
+
+
+def test_a_family_that_agrees_conforms() -> None:
+    """Every member by its laws, every pair by outputs, the conventions side by side and the kernels that ran."""
+    names = ("torch-sdpa-math", "torch-sdpa-flash", "torch-mha")
+    verdict = verdict_of(*names)
+    assert (verdict.verdict, verdict.exit_code) == ("conforms", 0)
+    assert [(each.one, each.other) for each in verdict.pairs] == list(combinations(names, 2))
+    assert all(pair.worst <= 1 and pair.judged for pair in verdict.pairs)
+    assert conventions(verdict)["dead rows"] == {"zeros": [*names[:2]], "undefined": ["torch-mha"]}
+    found = verdict.members[1].observation
+    assert found is not None
+    assert found.operators["plain"] == "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert "3 of 3 pairs agree" in summary(verdict)
+
+
+def test_a_pair_that_disagrees_is_named() -> None:
+    """The wrong kernel breaks its own laws and each pair that it is in; the others agree."""
+    verdict = verdict_of(RIGHT, "reference", WRONG)
+    assert verdict.exit_code == 1
+    assert [name for name, _ in deviations(verdict)] == [WRONG, f"{RIGHT}=={WRONG}", f"reference=={WRONG}"]
+    assert not verdict.pairs[0].broken
+
+
+def test_what_cannot_be_had_is_no_member_and_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is missing is told with its reason; with less than two left there is nothing to compare."""
+    verdict = verdict_of("torch-sdpa", "reference", "no-such-subject")
+    assert "no built-in subject" in verdict.members[2].reason
+    assert len(verdict.pairs) == 1
+    assert main(["agree", "reference", "no-such-subject"]) == 2
+    assert "agreement needs two subjects, and 1 can be had here" in capsys.readouterr().err
+
+
+# The command
+
+
+def test_the_command_prints_deviations_first_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, the pair with its replay line for each side, and the same as data."""
+    file = tmp_path / "verdict.json"
+    options = ["--dtype", "float32", "--law", "output", "-n", "1", "--json", str(file)]
+    assert main(["agree", RIGHT, WRONG, *options]) == 1
+    said = capsys.readouterr().out
+    assert (
+        said.index("deviates")
+        < said.index("laws held, by family")
+        < said.index("conventions, by the numbers")
+    )
+    assert f"{WRONG} alone: headcheck replay {WRONG} attention/accuracy/output-is-within-the-bound" in said
+    written = json.loads(file.read_text(encoding="utf-8"))
+    assert (written["schema"], written["verdict"]) == (1, "breaks")
+    assert written["pairs"][0]["laws"][0]["counterexample"]["case"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_cuda_device_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, exit code 2."""
+    assert main(["agree", "torch", "--device", "cuda"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no CUDA device" in line
+
+
+def test_every_law_of_a_pair_shows_either_side() -> None:
+    """A law of agreement has a law of attention that shows one side of the same case."""
+    from headcheck.agreement.report import SAME_CASE
+
+    assert {law.name for law in choose("agreement")} == set(SAME_CASE)
+    assert set(SAME_CASE.values()) <= set(all_laws())
