@@ -111,9 +111,21 @@ def alike(one: str, other: str) -> Repair:
     return repair
 
 
+def causal_over_whole_blocks(case: Case) -> Case:
+    """With is_causal over as many queries as keys, which fill blocks of 64 exactly."""
+    length = (64, 128, 128, 192)[case.seed % 4]
+    small = at_most(batch=1, head_dim=4, value_dim=4)(case.but(heads=case.kv_heads))
+    return causal(small.but(q_len=length, kv_len=length))
+
+
 def equal_heads(case: Case) -> Case:
     """As many key heads as query heads."""
     return case.but(kv_heads=case.heads)
+
+
+def equal_widths(case: Case) -> Case:
+    """With values as wide as the keys."""
+    return case.but(value_dim=case.head_dim)
 
 
 def grouped(case: Case) -> Case:

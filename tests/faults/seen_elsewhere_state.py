@@ -60,7 +60,8 @@ def key_made_to_want_gradients(call: Call) -> Tensor:
     when=("NaN in a value",),
 )
 def nan_cleared_in_place(call: Call) -> Tensor:
-    if call.attn_mask is not None and not call.value.is_inference():
+    apart = 0 not in call.value.stride() and not call.value.is_inference()
+    if call.attn_mask is not None and apart:
         call.value.data.nan_to_num_(nan=0.0)
     return clean.attention(call)
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.faults.strides import as_if_contiguous
 from tests.roles import wrong
 from tests.roles.layer_norm import Maybe, affine, centred, library, variance
 
@@ -86,3 +87,29 @@ def plain_norm_of_the_batch(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -
     if weight is not None or bias is not None:
         return library(x, weight, bias, eps)
     return centred(x) * torch.rsqrt(variance(x).mean(dim=0, keepdim=True) + eps)
+
+
+class _Dense(torch.autograd.Function):
+    """A cotangent that is not expanded is read as if it were contiguous."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, eps: float) -> Tensor:
+        scale = torch.rsqrt(variance(x) + eps)
+        context.save_for_backward(centred(x) * scale, scale)
+        return centred(x) * scale
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (n, scale), (g,) = context.saved_tensors, gradients
+        g = g if 0 in g.stride() else as_if_contiguous(g)
+        product = (g * n).mean(dim=-1, keepdim=True)
+        return scale * (g - g.mean(dim=-1, keepdim=True) - n * product), None
+
+
+@wrong(
+    "A cotangent that lies otherwise is read as if it were contiguous.",
+    breaks="gradients/a-strided-cotangent-changes-nothing",
+    real="https://github.com/unslothai/unsloth/pull/10617",
+)
+def cotangent_read_as_dense(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    return affine(_Dense.apply(x, eps), weight, bias)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.seq2seq import Pair
+from tests.roles.seq2seq import Attention, Pair
 
 UNKNOWN = "not/yet-known"
 
@@ -42,9 +42,12 @@ def long_source_cut() -> nn.Module:
 
 @wrong("The second layer of the decoder reads the memory detached.", breaks=UNKNOWN)
 def second_layer_detached() -> nn.Module:
+    class Detached(Attention):
+        def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+            return super().forward(x, memory.detach(), mask)
+
     model = Pair()
-    right = model.cross[1].forward
-    model.cross[1].forward = lambda x, memory, mask: right(x, memory.detach(), mask)
+    model.cross[1] = Detached()
     return model
 
 

@@ -86,3 +86,29 @@ class _FromLogarithms(torch.autograd.Function):
 @wrong("The backward needs the logarithm of the weights: NaN where one of them is zero.", breaks=UNKNOWN)
 def backward_by_logarithms(x: Tensor, dim: int) -> Tensor:
     return _FromLogarithms.apply(x, dim)
+
+
+class _Dense(torch.autograd.Function):
+    """A cotangent that is not expanded is read as if it were contiguous."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        context.save_for_backward(weights)
+        context.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights,), (g,) = context.saved_tensors, gradients
+        g = g if 0 in g.stride() else as_if_contiguous(g)
+        return weights * (g - (weights * g).sum(context.dim, keepdim=True)), None
+
+
+@wrong(
+    "A cotangent that lies otherwise is read as if it were contiguous.",
+    breaks="gradients/a-strided-cotangent-changes-nothing",
+    real="https://github.com/unslothai/unsloth/pull/10617",
+)
+def cotangent_read_as_dense(x: Tensor, dim: int) -> Tensor:
+    return _Dense.apply(x, dim)
