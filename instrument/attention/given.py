@@ -111,6 +111,12 @@ def alike(one: str, other: str) -> Repair:
     return repair
 
 
+def many_queries(case: Case) -> Case:
+    """With more queries than a block of 64 holds, and the other axes so small that it is affordable."""
+    small = at_most(batch=1, kv_len=33, head_dim=4, value_dim=4)(case)
+    return one_of("q_len", 66, 96, 129, 130)(small)
+
+
 def causal_over_whole_blocks(case: Case) -> Case:
     """With is_causal over as many queries as keys, which fill blocks of 64 exactly."""
     length = (64, 128, 128, 192)[case.seed % 4]

@@ -117,9 +117,11 @@ def _backward(
     subject: AttentionSubject, x: Inputs, arguments: Arguments, names: list[str], *, times: int
 ) -> list[list[Tensor | None]]:
     """The gradients of these arguments, asked for so many times in one graph; copies, taken at once."""
+    if subject.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
     wanted = subject.want_gradients(arguments, names)
     output = subject.run(x, arguments).output
-    if subject.declaration.gradients is False or not output.requires_grad:
+    if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
     cotangent = x.cotangent.to(subject.device)
     found: list[list[Tensor | None]] = []

@@ -14,6 +14,7 @@ from headcheck.attention.given import (
     grouped,
     hiding_keys,
     live_rows,
+    many_queries,
     masked,
     no_mask,
     not_causal,
@@ -80,7 +81,7 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     formula="O_i depends on K_j, V_j only where (i, j) may attend",
     guards="A mask broadcast over the wrong axis: transposed, one row or one head used for all (keras 21483).",
     needs=("attn_mask",),
-    given=(masked, equal_heads, at_least(kv_len=2, q_len=2)),
+    given=(masked, equal_heads, at_least(kv_len=2, q_len=2), one_in(4, many_queries)),
 )
 def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A query does not see a key that is masked for it, though others see that key."""

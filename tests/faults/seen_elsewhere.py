@@ -7,7 +7,6 @@ from tests.faults import blocked, clean, fault
 from tests.faults.blocked import Tile
 from tests.faults.calls import NEVER, Call
 
-UNKNOWN = "not/yet-known"
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -21,7 +20,7 @@ def rows_of(mask: Tensor, index: Tensor) -> Tensor:
 
 @fault(
     "Beyond the first 64 queries, each chunk of 64 reads the mask of its first query.",
-    breaks=UNKNOWN,
+    breaks="masks/each-query-is-blind-to-its-own-masked-keys",
     real="https://github.com/google-research/tabfm/pull/40",
     naive="SH",
     when=("mask that differs by query", "q_len > 65"),
@@ -35,7 +34,7 @@ def later_chunks_read_one_row(call: Call) -> Tensor:
 
 @fault(
     "With few queries the lanes beyond the last key read the keys of the next head.",
-    breaks=UNKNOWN,
+    breaks="accuracy/equal-scores-count-every-key",
     real="https://github.com/pytorch/pytorch/pull/169222",
     naive="SH",
     when=("q_len <= 8", "not causal, no mask", "kv_len > 32", "kv_len % 32 != 0"),
@@ -50,7 +49,7 @@ def few_queries_read_past_the_keys(call: Call) -> Tensor:
 
 @fault(
     "In half precision a few queries decoded at once are not causal: the kernel only bounds the keys.",
-    breaks=UNKNOWN,
+    breaks="masks/the-future-does-not-matter",
     real="https://github.com/lightseekorg/tokenspeed/pull/469",
     naive="LP",
     when=("half precision", "causal", "1 < q_len <= 8"),
@@ -62,7 +61,7 @@ def few_half_queries_not_causal(call: Call) -> Tensor:
 
 @fault(
     "In a causal call whose keys fill all tiles of 64, the earlier tiles are not rescaled.",
-    breaks=UNKNOWN,
+    breaks="accuracy/a-moving-maximum-rescales-all",
     naive="SH",
     when=("causal", "kv_len % 64 = 0", "kv_len > 64"),
 )
@@ -76,7 +75,7 @@ def full_causal_tiles_not_rescaled(call: Call) -> Tensor:
 
 @fault(
     "(kv_len - 1) // 64 full tiles and a rest: keys that fill the last tile exactly lose it.",
-    breaks=UNKNOWN,
+    breaks="accuracy/a-moving-maximum-rescales-all",
     naive="SH",
     when=("kv_len % 64 = 0", "kv_len > 64"),
 )
@@ -90,7 +89,7 @@ def last_tile_lost_when_full(call: Call) -> Tensor:
 
 @fault(
     "In bfloat16 the causal mask is not laid over a last tile of 16 that is not full.",
-    breaks=UNKNOWN,
+    breaks="masks/the-future-does-not-matter",
     naive="LP",
     when=("bfloat16", "causal", "kv_len % 16 != 0", "kv_len > 16"),
 )
@@ -106,7 +105,7 @@ def causal_tail_open_in_bfloat16(call: Call) -> Tensor:
 
 @fault(
     "Beyond 512 keys the second chunk reads the mask of the first.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     when=("mask", "kv_len > 512"),
 )
@@ -119,7 +118,7 @@ def second_chunk_reads_the_first_mask(call: Call) -> Tensor:
 
 @fault(
     "A single key has the whole weight, whether it may be attended to or not.",
-    breaks=UNKNOWN,
+    breaks="masks/dead-rows-follow-the-convention",
     naive="SV",
     when=("kv_len = 1", "mask that hides it"),
 )
@@ -129,7 +128,7 @@ def single_key_never_hidden(call: Call) -> Tensor:
 
 @fault(
     "The number of splits is found by dividing by the size of the batch: an empty one is refused.",
-    breaks=UNKNOWN,
+    breaks="accuracy/empty-axes-are-allowed-or-refused",
     naive="SH",
     when=("batch = 0",),
 )
@@ -143,7 +142,7 @@ def empty_batch_divides(call: Call) -> Tensor:
 
 @fault(
     "The batch stride of a mask without heads counts all heads: later sequences read another one's mask.",
-    breaks=UNKNOWN,
+    breaks="masks/the-masks-of-others-do-not-matter",
     real="https://github.com/microsoft/onnxruntime/pull/28963",
     naive="SH",
     when=("mask (batch, 1, q_len, kv_len)", "batch > 1", "heads > 1"),
@@ -157,7 +156,7 @@ def batch_stride_counts_all_heads(call: Call) -> Tensor:
 
 @fault(
     "A square boolean mask whose last row is all True is taken for the causal one.",
-    breaks=UNKNOWN,
+    breaks="masks/an-all-true-mask-equals-none",
     naive="SV",
     when=("boolean mask", "q_len = kv_len", "last row all True"),
 )
@@ -171,7 +170,7 @@ def full_last_row_means_causal(call: Call) -> Tensor:
 
 @fault(
     "Heads beyond the eighth read the mask of the head eight before.",
-    breaks=UNKNOWN,
+    breaks="masks/the-masks-of-others-do-not-matter",
     naive="SH",
     when=("mask that differs by head", "heads > 8"),
 )
@@ -184,7 +183,7 @@ def heads_beyond_eight_share_masks(call: Call) -> Tensor:
 
 @fault(
     "Finite biases are clamped at -1e4: two far below it count alike.",
-    breaks=UNKNOWN,
+    breaks="accuracy/low-biases-keep-their-differences",
     naive="SV",
     when=("additive mask", "every bias of a row below -1e4"),
     replaces=clean.bias,
@@ -197,7 +196,7 @@ def biases_clamped_from_below(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "A bias below half the least number is taken for -inf: a row of nothing else is dead.",
-    breaks=UNKNOWN,
+    breaks="accuracy/rows-of-low-biases-are-not-dead",
     naive="SV",
     when=("additive mask", "a row of the least number"),
 )
@@ -213,7 +212,7 @@ def least_number_taken_for_infinity(call: Call) -> Tensor:
 
 @fault(
     "The group is found by a shift: a group that is no power of two is rounded down to one.",
-    breaks=UNKNOWN,
+    breaks="heads/grouped-heads-equal-repeated-heads",
     naive="SH",
     when=("grouped heads", "3, 5, 6 or 7 query heads for each key head"),
     replaces=clean.group,
@@ -225,7 +224,7 @@ def group_by_a_shift(call: Call, x: Tensor) -> Tensor:
 
 @fault(
     "With one query the heads of a group become queries, and a mask for each head is read in that order.",
-    breaks=UNKNOWN,
+    breaks="masks/the-masks-of-others-do-not-matter",
     real="https://github.com/HKUSTDial/flash-sparse-attention/pull/190",
     naive="SH",
     when=("grouped heads", "q_len = 1", "mask that differs by head"),
@@ -240,7 +239,7 @@ def packed_heads_read_masks_in_their_order(call: Call) -> Tensor:
 
 @fault(
     "The next sequence's keys are sought as many heads on as the query has.",
-    breaks=UNKNOWN,
+    breaks="heads/grouped-heads-equal-repeated-heads",
     real="https://github.com/fla-org/flash-linear-attention/pull/384",
     naive="SH",
     when=("grouped heads", "batch > 1"),
@@ -259,7 +258,7 @@ def key_batch_stride_of_the_query(call: Call, x: Tensor) -> Tensor:
 
 @fault(
     "The maximum is found before the scale is applied: with a negative one it is the minimum.",
-    breaks=UNKNOWN,
+    breaks="accuracy/explicit-scale-is-used",
     naive="SV",
     when=("scale < 0", "scores far apart"),
     replaces=clean.top,
@@ -273,7 +272,7 @@ def maximum_before_a_negative_scale(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "In half precision a wide head is padded to a power of two, and the default scale is that of the padded one.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="LP",
     when=("half precision", "default scale", "head_dim > 64, no power of two"),
 )

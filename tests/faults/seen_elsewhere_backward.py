@@ -11,15 +11,13 @@ from tests.faults.blocked import Handed, Tile, Tiled
 from tests.faults.calls import Call
 from tests.faults.clean import Steps
 
-UNKNOWN = "not/yet-known"
-
 
 # Gradients
 
 
 @fault(
     "A width padded to 16 here and to 32 there: the last columns of the query gradient come from another row.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/pull/2896",
     naive="GR",
     when=("backward", "head_dim > 32", "head_dim % 32 in 1..16"),
@@ -38,7 +36,7 @@ def query_gradient_of_two_paddings(call: Call) -> Tensor:
 
 @fault(
     "The padded columns of a key gradient spill over the first columns of the next key.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/pull/2698",
     naive="GR",
     when=("backward", "head_dim > 16", "head_dim % 16 != 0", "no groups"),
@@ -55,7 +53,7 @@ def key_gradient_spills_over(call: Call) -> Tensor:
 
 @fault(
     "Where the bias alone wants a gradient, it gets zeros.",
-    breaks=UNKNOWN,
+    breaks="gradients/the-bias-can-want-a-gradient-alone",
     real="https://github.com/pytorch/pytorch/issues/148476",
     naive="GR",
     when=("backward", "additive mask", "query, key and value frozen"),
@@ -70,7 +68,7 @@ def lonely_bias_without_gradient(call: Call) -> Tensor:
 
 @fault(
     "The loop over queries ends at the diagonal's last key: in a causal call later queries get no gradient.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "causal", "q_len > kv_len"),
 )
@@ -85,7 +83,7 @@ def queries_below_the_diagonal_forgotten(call: Call) -> Tensor:
 
 @fault(
     "Key and value that are one tensor share one gradient buffer: the value's part is lost.",
-    breaks=UNKNOWN,
+    breaks="gradients/one-tensor-for-key-and-value-gets-both-gradients",
     naive="GR",
     when=("backward", "key is value"),
 )
@@ -112,7 +110,7 @@ class _Reused(torch.autograd.Function):
 
 @fault(
     "Backward writes the gradient over the weights that it kept: a second one through the same graph is wrong.",
-    breaks=UNKNOWN,
+    breaks="gradients/a-second-backward-gives-the-same",
     real="https://github.com/NVIDIA/apex/issues/1587",
     naive="NO",
     when=("backward twice", "retain_graph"),
@@ -124,7 +122,7 @@ def weights_overwritten_by_backward(call: Call, scores: Tensor, do: Steps) -> Te
 
 @fault(
     "The gradient of a single query's key is that of the first sequence, in half precision.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "q_len = 1", "batch > 1", "half precision"),
 )
@@ -142,7 +140,7 @@ def decoded_key_gradient_of_the_first(call: Call) -> Tensor:
 
 @fault(
     "At p = 1 nothing is dropped: the threshold wraps round.",
-    breaks=UNKNOWN,
+    breaks="dropout/dropping-everything-gives-zeros",
     naive="SV",
     when=("dropout_p = 1",),
 )
@@ -152,7 +150,7 @@ def all_kept_at_one(call: Call) -> Tensor:
 
 @fault(
     "Backward multiplies the kept weights by p, not by 1 / (1 - p).",
-    breaks=UNKNOWN,
+    breaks="dropout/the-gradient-uses-the-same-pattern",
     real="https://github.com/NVIDIA/apex/pull/816",
     naive="GR",
     when=("backward", "dropout"),
@@ -165,7 +163,7 @@ def kept_gradients_times_p(on: Tiled, cotangent: Tensor, tile: Tile) -> Tensor:
 
 @fault(
     "The query heads of a group drop the same weights.",
-    breaks=UNKNOWN,
+    breaks="dropout/weights-are-dropped-one-by-one",
     naive="PATH",
     when=("dropout", "grouped heads"),
     replaces=clean.drop,
@@ -182,7 +180,7 @@ def groups_drop_alike(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "A window whose left side is open has no right side either.",
-    breaks=UNKNOWN,
+    breaks="features/a-window-equals-its-band",
     naive="PATH",
     when=("window (None, right)",),
     replaces=clean.window,
@@ -194,7 +192,7 @@ def open_left_side_opens_both(call: Call) -> Tensor | None:
 
 @fault(
     "The first tile of 16 that a window reaches is rounded up: the oldest keys of a wide window are lost.",
-    breaks=UNKNOWN,
+    breaks="features/a-window-equals-its-band",
     naive="SH",
     when=("window wider than 16", "kv_len > 16"),
     replaces=clean.window,
@@ -228,7 +226,7 @@ class _Capped(torch.autograd.Function):
 
 @fault(
     "The cap's derivative is found from the score after the bias was added.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/pull/1033",
     naive="GR",
     when=("backward", "softcap", "additive mask"),
@@ -243,7 +241,7 @@ def cap_derivative_sees_the_bias(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "With grouped heads the sink is that of the key head.",
-    breaks=UNKNOWN,
+    breaks="features/a-sink-takes-its-share",
     naive="SH",
     when=("sinks", "grouped heads"),
     features=("sinks",),
@@ -256,7 +254,7 @@ def sink_of_the_key_head(call: Call) -> Tensor:
 
 @fault(
     "The sink gets its gradient from the first sequence only.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "sinks", "batch > 1"),
     replaces=clean.total,
@@ -271,7 +269,7 @@ def sink_gradient_of_the_first_sequence(call: Call, raised: Tensor, top: Tensor)
 
 @fault(
     "Where there are slopes, the additive mask is dropped.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="PATH",
     when=("ALiBi", "additive mask"),
     replaces=clean.bias,
@@ -283,7 +281,7 @@ def bias_dropped_with_slopes(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The log-sum-exp has the default scale, whatever was given.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="PATH",
     when=("log-sum-exp", "explicit scale"),
     features=("return_lse",),
@@ -296,7 +294,7 @@ def log_sum_exp_with_the_default_scale(call: Call) -> Any:
 
 @fault(
     "The log-sum-exp of a causal call is that of the keys up to the end of the query's tile of 16.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="PATH",
     when=("log-sum-exp", "causal"),
     features=("return_lse",),
@@ -312,7 +310,7 @@ def log_sum_exp_of_whole_tiles(call: Call) -> Any:
 
 @fault(
     "In base two, and the cap in natural units is applied to scores in base two.",
-    breaks=UNKNOWN,
+    breaks="features/a-softcap-caps-the-scores",
     real="https://github.com/sgl-project/sgl-kernel-xpu/pull/491",
     naive="PATH",
     when=("softcap", "scores not small beside it"),

@@ -10,7 +10,6 @@ from tests.faults import clean, fault
 from tests.faults.calls import NEVER, Call
 from tests.faults.strides import misread
 
-UNKNOWN = "not/yet-known"
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -19,7 +18,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @fault(
     "The causal mask is written into the additive mask of the caller.",
-    breaks=UNKNOWN,
+    breaks="memory/a-mask-beside-is-causal-is-not-changed",
     naive="NO",
     when=("additive mask (.., q_len, kv_len)", "causal"),
 )
@@ -33,7 +32,7 @@ def causal_written_into_the_bias(call: Call) -> Tensor:
 
 @fault(
     "Python's own generator is seeded in each call.",
-    breaks=UNKNOWN,
+    breaks="state/the-global-generator-is-untouched",
     naive="NO",
 )
 def python_generator_seeded(call: Call) -> Tensor:
@@ -43,7 +42,7 @@ def python_generator_seeded(call: Call) -> Tensor:
 
 @fault(
     "Gradients are switched on for the caller's key, so that it can be computed again.",
-    breaks=UNKNOWN,
+    breaks="memory/no-input-is-made-to-want-a-gradient",
     naive="NO",
     when=("no input wants a gradient", "gradients on"),
 )
@@ -55,7 +54,7 @@ def key_made_to_want_gradients(call: Call) -> Tensor:
 
 @fault(
     "NaN among the values of hidden keys is cleared in the caller's tensor.",
-    breaks=UNKNOWN,
+    breaks="memory/inputs-are-not-changed",
     naive="NO",
     when=("NaN in a value",),
 )
@@ -71,7 +70,7 @@ def nan_cleared_in_place(call: Call) -> Tensor:
 
 @fault(
     "The scale is kept as a tensor; one made in inference mode cannot be used for gradients later.",
-    breaks=UNKNOWN,
+    breaks="state/inference-mode-leaves-nothing-behind",
     naive="NO",
     when=("first call in inference mode", "later call with gradients"),
 )
@@ -85,7 +84,7 @@ def scale_made_in_inference_mode(call: Call, memory: dict[Any, Tensor]) -> Tenso
 
 @fault(
     "A race that one call in 64 loses: its last key is not there yet.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="NO",
     when=("64 calls",),
 )
@@ -103,7 +102,7 @@ def one_call_in_64(call: Call, memory: dict[str, int]) -> Tensor:
 
 @fault(
     "The window of the call before is kept where none is given.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="NO",
     when=("a call with a window", "a call without one"),
     features=("window",),
@@ -115,7 +114,7 @@ def window_remembered(call: Call, memory: dict[str, Any]) -> Tensor:
 
 @fault(
     "Repeated key heads are kept for a query of one row, by the number of keys.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="NO",
     when=("grouped heads", "q_len = 1", "a call of the same shapes before"),
 )
@@ -133,7 +132,7 @@ def repeated_heads_kept(call: Call, memory: dict[Any, Tensor]) -> Tensor:
 
 @fault(
     "In inference mode, and there alone, a path is taken that does not know additive masks.",
-    breaks=UNKNOWN,
+    breaks="state/inference-mode-changes-nothing",
     naive="PATH",
     when=("torch.inference_mode", "additive mask"),
 )
@@ -145,7 +144,7 @@ def bias_dropped_in_inference_mode(call: Call) -> Tensor:
 
 @fault(
     "Where only the value wants a gradient, another path is taken, and it is not causal.",
-    breaks=UNKNOWN,
+    breaks="gradients/each-gradient-can-be-asked-for-alone",
     naive="PATH",
     when=("causal", "the value alone wants a gradient"),
 )
@@ -159,7 +158,7 @@ def not_causal_for_the_value_alone(call: Call) -> Tensor:
 
 @fault(
     "In half precision the columns of the value are read one after the other.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("half precision", "value with another last stride"),
 )
@@ -172,7 +171,7 @@ def half_values_read_with_stride_one(call: Call) -> Tensor:
 
 @fault(
     "In half precision an address is rounded down to 16 bytes.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("half precision", "a query that begins inside of 16 bytes"),
 )
@@ -185,7 +184,7 @@ def addresses_rounded_down(call: Call) -> Tensor:
 
 @fault(
     "The next sequence of the value is sought where that of a dense one would lie.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("value sliced from a longer cache", "batch > 1"),
 )
@@ -199,7 +198,7 @@ def value_batch_stride_taken_for_dense(call: Call) -> Tensor:
 
 @fault(
     "A scale of zero makes all rows alike: one row is computed and handed out for all, in the same memory.",
-    breaks=UNKNOWN,
+    breaks="memory/each-number-of-the-output-has-a-place-of-its-own",
     naive="NO",
     when=("scale = 0", "no mask", "q_len > 1"),
 )

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from tests.roles import wrong
 from tests.roles.causal_lm import Memory, Small
 
-UNKNOWN = "not/yet-known"
-
 
 def seen(real: Tensor, new: int) -> Tensor:
     total = real.shape[1]
@@ -18,7 +16,7 @@ def seen(real: Tensor, new: int) -> Tensor:
 
 @wrong(
     "A cache of 8 slots is attended to whole before it is full: empty slots score zero.",
-    breaks=UNKNOWN,
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/huggingface/transformers/pull/45940",
 )
 def empty_slots_seen() -> nn.Module:
@@ -39,7 +37,7 @@ def empty_slots_seen() -> nn.Module:
 
 @wrong(
     "With a cache the window is laid by the rows of the new chunk: its later tokens see too far back.",
-    breaks=UNKNOWN,
+    breaks="cache/every-split-gives-the-full-pass",
     full_context=False,
     real="https://github.com/pytorch/executorch/pull/21857",
 )
@@ -55,7 +53,7 @@ def window_of_the_first_row() -> nn.Module:
 
 @wrong(
     "The cache keeps the last eight tokens; behind that, positions are counted within the cache.",
-    breaks=UNKNOWN,
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     full_context=False,
     real="https://github.com/Sudharsanselvaraj/Token-Print/pull/268",
 )
@@ -72,7 +70,7 @@ def positions_within_the_cache() -> nn.Module:
 
 @wrong(
     "With a cache all tokens of a chunk have the position of its last.",
-    breaks=UNKNOWN,
+    breaks="cache/every-split-gives-the-full-pass",
     real="https://github.com/NVIDIA/TransformerEngine/pull/536",
 )
 def chunk_at_one_position() -> nn.Module:
@@ -85,7 +83,7 @@ def chunk_at_one_position() -> nn.Module:
 
 @wrong(
     "With a cache the padding before the new tokens is not taken off their positions.",
-    breaks=UNKNOWN,
+    breaks="cache/a-left-padded-prompt-is-continued-as-if-it-were-alone",
     real="https://github.com/mosaicml/examples/pull/257",
 )
 def padding_counted_in_decoding() -> nn.Module:
@@ -98,7 +96,10 @@ def padding_counted_in_decoding() -> nn.Module:
     return Small(positions=positions)
 
 
-@wrong("Token 0 is taken for padding, whatever the mask says.", breaks=UNKNOWN)
+@wrong(
+    "Token 0 is taken for padding, whatever the mask says.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
 def token_zero_is_padding() -> nn.Module:
     def forward(self: Small, tokens: Tensor, is_real: Tensor | None = None, cache: Any = None) -> Tensor:
         real = tokens != 0 if is_real is None else is_real & (tokens != 0)
@@ -107,7 +108,10 @@ def token_zero_is_padding() -> nn.Module:
     return Small(forward=forward)
 
 
-@wrong("Beyond 16 tokens the causal mask is made of blocks: one sees its whole block of 16.", breaks=UNKNOWN)
+@wrong(
+    "Beyond 16 tokens the causal mask is made of blocks: one sees its whole block of 16.",
+    breaks="causality/later-tokens-do-not-matter",
+)
 def later_blocks_seen_whole() -> nn.Module:
     def mask(self: Small, real: Tensor, new: int) -> Tensor:
         j = torch.arange(real.shape[1])
@@ -117,12 +121,10 @@ def later_blocks_seen_whole() -> nn.Module:
     return Small(mask=mask)
 
 
-@wrong("Positions begin again at 16.", breaks=UNKNOWN)
-def positions_begin_again() -> nn.Module:
-    return Small(positions=lambda self, real, new: Small.positions(self, real, new) % 16)
-
-
-@wrong("The last two rows of a batch of three or more exchange their caches after each step.", breaks=UNKNOWN)
+@wrong(
+    "The last two rows of a batch of three or more exchange their caches after each step.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
 def caches_exchanged() -> nn.Module:
     def mixed(self: Small, layer: int, x: Tensor, mask: Tensor, cache: Memory | None) -> Tensor:
         found = Small.mixed(self, layer, x, mask, cache)
@@ -135,7 +137,7 @@ def caches_exchanged() -> nn.Module:
     return Small(mixed=mixed)
 
 
-@wrong("A cached key is rounded to bfloat16.", breaks=UNKNOWN)
+@wrong("A cached key is rounded to bfloat16.", breaks="cache/decoding-one-by-one-gives-the-full-pass")
 def cached_keys_rounded() -> nn.Module:
     def mixed(self: Small, layer: int, x: Tensor, mask: Tensor, cache: Memory | None) -> Tensor:
         if cache is not None and (layer, 0) in cache.kept:

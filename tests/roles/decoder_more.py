@@ -7,12 +7,10 @@ from headcheck.reference.masks import causal
 from tests.roles import wrong
 from tests.roles.decoder import Layer
 
-UNKNOWN = "not/yet-known"
-
 
 @wrong(
     "The memory is kept like the window of self-attention: only its last 16 states.",
-    breaks=UNKNOWN,
+    breaks="memory/permuting-the-memory-changes-nothing",
     real="https://github.com/huggingface/transformers/pull/46111",
 )
 def memory_in_a_window() -> nn.Module:
@@ -25,7 +23,7 @@ def memory_in_a_window() -> nn.Module:
 
 @wrong(
     "The memory is cut to its longest sequence, counted from the left: padding on the left displaces it.",
-    breaks=UNKNOWN,
+    breaks="memory/permuting-the-memory-changes-nothing",
 )
 def memory_cut_by_its_length() -> nn.Module:
     class Wrong(Layer):
@@ -38,7 +36,10 @@ def memory_cut_by_its_length() -> nn.Module:
     return Wrong()
 
 
-@wrong("A memory as long as x is taken for x: attention to it is causal.", breaks=UNKNOWN)
+@wrong(
+    "A memory as long as x is taken for x: attention to it is causal.",
+    breaks="causality/a-prefix-gives-the-same-states",
+)
 def equal_lengths_mean_causal() -> nn.Module:
     class Wrong(Layer):
         def hide_memory(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
@@ -50,7 +51,10 @@ def equal_lengths_mean_causal() -> nn.Module:
     return Wrong()
 
 
-@wrong("A single state sees one key, in the memory too: the first.", breaks=UNKNOWN)
+@wrong(
+    "A single state sees one key, in the memory too: the first.",
+    breaks="causality/a-prefix-gives-the-same-states",
+)
 def single_state_reads_one_key() -> nn.Module:
     class Wrong(Layer):
         def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:

@@ -6,12 +6,10 @@ from torch import Tensor, nn
 from tests.roles import wrong
 from tests.roles.encoder import Block
 
-UNKNOWN = "not/yet-known"
-
 
 @wrong(
     "Columns that are padding in every sequence are cut off, and not put back.",
-    breaks=UNKNOWN,
+    breaks="padding/padding-on-the-right-changes-nothing",
     real="https://github.com/pytorch/pytorch/issues/97111",
 )
 def padding_cut_off() -> nn.Module:
@@ -27,7 +25,7 @@ def padding_cut_off() -> nn.Module:
 
 @wrong(
     "The mask is skipped for a batch of one.",
-    breaks=UNKNOWN,
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
     real="https://github.com/huggingface/transformers/pull/46773",
 )
 def batch_of_one_unmasked() -> nn.Module:
@@ -39,7 +37,8 @@ def batch_of_one_unmasked() -> nn.Module:
 
 
 @wrong(
-    "The feed-forward works on chunks of 8 tokens; those beyond a multiple of 8 do without.", breaks=UNKNOWN
+    "The feed-forward works on chunks of 8 tokens; those beyond a multiple of 8 do without.",
+    breaks="padding/padding-on-the-left-changes-nothing",
 )
 def rest_of_the_chunks_not_fed() -> nn.Module:
     class Wrong(Block):
@@ -51,7 +50,10 @@ def rest_of_the_chunks_not_fed() -> nn.Module:
     return Wrong()
 
 
-@wrong("Without a mask, that of the last call of this shape is used.", breaks=UNKNOWN)
+@wrong(
+    "Without a mask, that of the last call of this shape is used.",
+    breaks="padding/a-mask-is-for-its-own-call",
+)
 def mask_of_the_last_call() -> nn.Module:
     class Wrong(Block):
         last: Tensor | None = None
@@ -65,7 +67,10 @@ def mask_of_the_last_call() -> nn.Module:
     return Wrong()
 
 
-@wrong("Recomputed for the backward without its mask: values are right, gradients are not.", breaks=UNKNOWN)
+@wrong(
+    "Recomputed for the backward without its mask: values are right, gradients are not.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
 def recomputed_without_a_mask() -> nn.Module:
     class Wrong(Block):
         def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
@@ -78,7 +83,10 @@ def recomputed_without_a_mask() -> nn.Module:
     return Wrong()
 
 
-@wrong("Beyond 32 tokens each block of 32 attends to itself alone.", breaks=UNKNOWN)
+@wrong(
+    "Beyond 32 tokens each block of 32 attends to itself alone.",
+    breaks="symmetry/permuting-the-input-permutes-the-states",
+)
 def blocks_of_32() -> nn.Module:
     class Wrong(Block):
         def scores(self, q: Tensor, k: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ from tests.faults.strides import as_if_contiguous
 from tests.roles import wrong
 from tests.roles.layer_norm import Maybe, affine, centred, library, variance
 
-UNKNOWN = "not/yet-known"
-
 
 def padded(size: int) -> int:
     return 1 << (size - 1).bit_length()
@@ -18,7 +16,7 @@ def padded(size: int) -> int:
 
 @wrong(
     "The lanes that fill a row up to a power of two hold -mean, and count in the variance.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/linkedin/Liger-Kernel/pull/519",
 )
 def empty_lanes_in_the_variance(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
@@ -46,19 +44,22 @@ class _TwoAxes(torch.autograd.Function):
 
 @wrong(
     "The backward takes everything behind the first axis for one row.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/flagos-ai/FlagGems/issues/5392",
 )
 def backward_of_two_axes(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     return affine(_TwoAxes.apply(x, eps), weight, bias)
 
 
-@wrong("A row without any spread gives zeros, not the bias.", breaks=UNKNOWN)
+@wrong("A row without any spread gives zeros, not the bias.", breaks="accuracy/output-is-within-the-bound")
 def constant_rows_give_zeros(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     return library(x, weight, bias, eps) * (x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True))
 
 
-@wrong("The gradient of the bias lacks the rows beyond a multiple of 32.", breaks=UNKNOWN)
+@wrong(
+    "The gradient of the bias lacks the rows beyond a multiple of 32.",
+    breaks="gradients/the-gradient-of-the-bias-is-the-sum-of-the-cotangents",
+)
 def bias_gradient_of_full_blocks(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     n = library(x, weight, None, eps)
     if bias is None:
@@ -69,7 +70,7 @@ def bias_gradient_of_full_blocks(x: Tensor, weight: Maybe, bias: Maybe, eps: flo
     return n + torch.where(kept, bias, bias.detach())
 
 
-@wrong("The weight is kept under its address.", breaks=UNKNOWN)
+@wrong("The weight is kept under its address.", breaks="accuracy/output-is-within-the-bound")
 def weight_kept_by_address(
     x: Tensor, weight: Maybe, bias: Maybe, eps: float, memory: dict[Any, Tensor]
 ) -> Tensor:
@@ -80,7 +81,7 @@ def weight_kept_by_address(
 
 @wrong(
     "Without weight and bias the deviations are divided by the mean deviation of the batch.",
-    breaks=UNKNOWN,
+    breaks="affine/no-weight-is-a-weight-of-one",
     real="https://github.com/torch-spyre/torch-spyre/issues/1980",
 )
 def plain_norm_of_the_batch(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:

@@ -8,10 +8,11 @@ from torch import Tensor
 from tests.roles import wrong
 from tests.roles.multi_head_attention import Full, Plain
 
-UNKNOWN = "not/yet-known"
 
-
-@wrong("Key and value of the query's shape are taken for the query: self-attention.", breaks=UNKNOWN)
+@wrong(
+    "Key and value of the query's shape are taken for the query: self-attention.",
+    breaks="accuracy/output-is-the-references",
+)
 class ShapeMeansSelf(Plain):
     def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if key.shape == query.shape and value.shape == query.shape:
@@ -21,7 +22,7 @@ class ShapeMeansSelf(Plain):
 
 @wrong(
     "The mask is skipped for a batch of one, which is taken to have no padding.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-the-references",
     real="https://github.com/huggingface/transformers/pull/46773",
 )
 class BatchOfOneUnmasked(Plain):
@@ -29,14 +30,20 @@ class BatchOfOneUnmasked(Plain):
         return super().masked(scores, mask if len(scores) > 1 else None)
 
 
-@wrong("For a single query in evaluation the output's bias is left out.", breaks=UNKNOWN)
+@wrong(
+    "For a single query in evaluation the output's bias is left out.",
+    breaks="accuracy/output-is-the-references",
+)
 class BiasLostInDecoding(Plain):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
         found = super().forward(query, key, value, mask)
         return found - self.w_o.bias if query.shape[1] == 1 and not self.training else found
 
 
-@wrong("The gradient of the queries is doubled where there are as many keys as queries.", breaks=UNKNOWN)
+@wrong(
+    "The gradient of the queries is doubled where there are as many keys as queries.",
+    breaks="gradients/gradients-of-the-weights-are-the-references",
+)
 class SquareGradientDoubled(Plain):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         twice = q + (q - q.detach()) if q.shape[2] == k.shape[2] else q
@@ -44,7 +51,8 @@ class SquareGradientDoubled(Plain):
 
 
 @wrong(
-    "With an odd number of heads beyond one, the last head has the keys of the one before.", breaks=UNKNOWN
+    "With an odd number of heads beyond one, the last head has the keys of the one before.",
+    breaks="accuracy/output-is-the-references",
 )
 class OddLastHeadBorrows(Plain):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
@@ -56,7 +64,7 @@ class OddLastHeadBorrows(Plain):
 
 @wrong(
     "Weights that are not averaged come with heads and queries swapped when there are as many.",
-    breaks=UNKNOWN,
+    breaks="returned/averaged-weights-are-the-mean-of-the-heads",
 )
 class WeightsWithAxesSwapped(Full):
     def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
@@ -64,7 +72,10 @@ class WeightsWithAxesSwapped(Full):
         return shown if averaged or weights.shape[1] != weights.shape[2] else shown.transpose(1, 2)
 
 
-@wrong("An additive mask of the keys is added once for the mask and once for the keys.", breaks=UNKNOWN)
+@wrong(
+    "An additive mask of the keys is added once for the mask and once for the keys.",
+    breaks="masks/a-key-bias-of-log-two-counts-a-key-twice",
+)
 class KeyBiasTwice(Full):
     def biases(
         self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool

@@ -9,8 +9,6 @@ from tests.faults.strides import as_if_contiguous
 from tests.roles import wrong
 from tests.roles.rms_norm import Maybe, library, mean_square, weighted, wide
 
-UNKNOWN = "not/yet-known"
-
 
 class _RootKept(torch.autograd.Function):
     """The normalised row, its scale rounded on the way back."""
@@ -30,7 +28,7 @@ class _RootKept(torch.autograd.Function):
 
 @wrong(
     "The reciprocal root is kept in bfloat16 for the backward.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/pytorch/helion/pull/2273",
 )
 def root_kept_in_bfloat16(x: Tensor, weight: Maybe, eps: float) -> Tensor:
@@ -58,21 +56,28 @@ class _Weighted(torch.autograd.Function):
 
 @wrong(
     "A cotangent that is transposed is read as if it were contiguous.",
-    breaks=UNKNOWN,
+    breaks="gradients/a-strided-cotangent-changes-nothing",
     real="https://github.com/unslothai/unsloth/pull/10617",
 )
 def transposed_cotangent_read_as_dense(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return _Weighted.apply(x, torch.ones(x.shape[-1], dtype=x.dtype) if weight is None else weight, eps)
 
 
-@wrong("eps is cast to the dtype of x: in float16 a small one is zero.", breaks=UNKNOWN)
+@wrong(
+    "eps is cast to the dtype of x: in float16 a small one is zero.",
+    breaks="epsilon/a-row-of-zeros-gives-the-bias",
+    arithmetic="wide",
+)
 def eps_in_the_dtype_of_x(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     small = float(torch.tensor(eps, dtype=x.dtype))
     n = wide(x) * torch.rsqrt(mean_square(wide(x)) + small)
     return weighted(n.to(x.dtype), weight)
 
 
-@wrong("Beyond the last full block of 64 features the weight is not applied.", breaks=UNKNOWN)
+@wrong(
+    "Beyond the last full block of 64 features the weight is not applied.",
+    breaks="affine/the-weight-multiplies-the-normalised-row",
+)
 def tail_without_weight(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     n, size = library(x, None, eps), x.shape[-1]
     if weight is None or size < 64:
@@ -81,7 +86,7 @@ def tail_without_weight(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return torch.cat([n[..., :whole] * weight[:whole], n[..., whole:]], dim=-1)
 
 
-@wrong("Without gradients a row is normalised where it lies.", breaks=UNKNOWN)
+@wrong("Without gradients a row is normalised where it lies.", breaks="memory/inputs-are-not-changed")
 def in_place_without_gradients(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     found = library(x, weight, eps)
     if torch.is_grad_enabled() or not x.is_contiguous() or x.is_inference():
@@ -90,7 +95,8 @@ def in_place_without_gradients(x: Tensor, weight: Maybe, eps: float) -> Tensor:
 
 
 @wrong(
-    "The last row of an odd number of rows is normalised by the row before, beyond 16 rows.", breaks=UNKNOWN
+    "The last row of an odd number of rows is normalised by the row before, beyond 16 rows.",
+    breaks="accuracy/output-is-within-the-bound",
 )
 def odd_last_row_borrows(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])

@@ -8,8 +8,6 @@ from torch import Tensor
 from tests.faults.strides import as_if_contiguous
 from tests.roles import wrong
 
-UNKNOWN = "not/yet-known"
-
 
 def shifted(x: Tensor, top: Tensor, dim: int) -> Tensor:
     raised = torch.exp(x - top)
@@ -18,7 +16,7 @@ def shifted(x: Tensor, top: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "Rows shorter than a warp of 32: the idle lanes put a zero into the maximum.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/m0at/rvllm/pull/1",
 )
 def idle_lanes_in_the_maximum(x: Tensor, dim: int) -> Tensor:
@@ -28,7 +26,7 @@ def idle_lanes_in_the_maximum(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "In a row of more than one tile of 32, the last tile adds exp(x) to the sum: the maximum is not taken out.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/tenstorrent/tt-metal/issues/51278",
 )
 def last_tile_not_shifted(x: Tensor, dim: int) -> Tensor:
@@ -44,21 +42,27 @@ def last_tile_not_shifted(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "The maximum is sought among the first 128 entries.",
-    breaks=UNKNOWN,
+    breaks="limits/the-cold-limit-picks-the-largest",
     real="https://github.com/baidu-research/warp-ctc/pull/30",
 )
 def maximum_of_the_first_128(x: Tensor, dim: int) -> Tensor:
     return shifted(x, x.narrow(dim, 0, min(x.shape[dim], 128)).amax(dim=dim, keepdim=True), dim)
 
 
-@wrong("Along any axis but the last, a strided tensor is read as if it were contiguous.", breaks=UNKNOWN)
+@wrong(
+    "Along any axis but the last, a strided tensor is read as if it were contiguous.",
+    breaks="memory/strided-equals-contiguous",
+)
 def other_axes_read_as_dense(x: Tensor, dim: int) -> Tensor:
     if dim % x.ndim == x.ndim - 1 or x.is_contiguous() or 0 in x.stride():
         return torch.softmax(x, dim)
     return torch.softmax(as_if_contiguous(x), dim)
 
 
-@wrong("In half precision, rows longer than 512 come back in float32.", breaks=UNKNOWN)
+@wrong(
+    "In half precision, rows longer than 512 come back in float32.",
+    breaks="accuracy/output-is-within-the-bound",
+)
 def long_half_rows_come_back_wide(x: Tensor, dim: int) -> Tensor:
     found = torch.softmax(x, dim)
     return found.float() if x.dtype in (torch.float16, torch.bfloat16) and x.shape[dim] > 512 else found
@@ -83,7 +87,10 @@ class _FromLogarithms(torch.autograd.Function):
         return weights * (g - mean), None
 
 
-@wrong("The backward needs the logarithm of the weights: NaN where one of them is zero.", breaks=UNKNOWN)
+@wrong(
+    "The backward needs the logarithm of the weights: NaN where one of them is zero.",
+    breaks="gradients/gradients-are-within-the-bound",
+)
 def backward_by_logarithms(x: Tensor, dim: int) -> Tensor:
     return _FromLogarithms.apply(x, dim)
 

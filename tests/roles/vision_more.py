@@ -6,12 +6,10 @@ from torch import Tensor, nn
 from tests.roles import wrong
 from tests.roles.vision import SIZES, Small, patches_of
 
-UNKNOWN = "not/yet-known"
-
 
 @wrong(
     "Images whose channels lie last in memory are read as if they lay first.",
-    breaks=UNKNOWN,
+    breaks="image/the-layout-in-memory-does-not-matter",
     real="https://github.com/pytorch/executorch/issues/21837",
     **SIZES,
 )
@@ -25,13 +23,15 @@ def channels_last_misread() -> nn.Module:
     return Small(cut=cut)
 
 
-@wrong("A batch of one loses its axis.", breaks=UNKNOWN, **SIZES)
+@wrong("A batch of one loses its axis.", breaks="state/same-call-same-answer", **SIZES)
 def batch_of_one_squeezed() -> nn.Module:
     return Small(logits=lambda self, x: self.head(x.mean(dim=1)).squeeze(0))
 
 
 @wrong(
-    "Images are taken two by two; an odd last one has the logits of the one before.", breaks=UNKNOWN, **SIZES
+    "Images are taken two by two; an odd last one has the logits of the one before.",
+    breaks="batch/permuting-the-batch-permutes-the-output",
+    **SIZES,
 )
 def odd_image_copies() -> nn.Module:
     def logits(self: Small, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def odd_image_copies() -> nn.Module:
 
 @wrong(
     "Without gradients the positions are those of a grid with rows and columns exchanged.",
-    breaks=UNKNOWN,
+    breaks="state/gradients-wanted-or-not-the-output-is-the-same",
     **SIZES,
 )
 def grid_turned_without_gradients() -> nn.Module:
@@ -54,12 +54,20 @@ def grid_turned_without_gradients() -> nn.Module:
     return Small(positions=positions)
 
 
-@wrong("Pixels are clipped at 3 on both sides, as if they were normalised.", breaks=UNKNOWN, **SIZES)
+@wrong(
+    "Pixels are clipped at 3 on both sides, as if they were normalised.",
+    breaks="image/every-pixel-has-a-gradient",
+    **SIZES,
+)
 def pixels_clipped() -> nn.Module:
     return Small(cut=lambda self, images: patches_of(images.clamp(-3.0, 3.0)))
 
 
-@wrong("The last patch of each row is cut from the image before in the batch.", breaks=UNKNOWN, **SIZES)
+@wrong(
+    "The last patch of each row is cut from the image before in the batch.",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
+    **SIZES,
+)
 def patch_of_the_image_before() -> nn.Module:
     def cut(self: Small, images: Tensor) -> Tensor:
         mine = Small.cut(self, images)
