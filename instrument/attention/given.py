@@ -111,6 +111,12 @@ def alike(one: str, other: str) -> Repair:
     return repair
 
 
+def wide_heads(case: Case) -> Case:
+    """With a head_dim that kernels pad, and the other axes so small that it is affordable."""
+    small = at_most(batch=1, q_len=5, kv_len=17)(case)
+    return one_of("head_dim", 40, 72, 80, 96, 112)(small)
+
+
 def many_queries(case: Case) -> Case:
     """With more queries than a block of 64 holds, and the other axes so small that it is affordable."""
     small = at_most(batch=1, kv_len=33, head_dim=4, value_dim=4)(case)

@@ -10,6 +10,7 @@ from headcheck.attention.given import (
     no_mask,
     not_causal,
     unmasked,
+    wide_heads,
     without,
 )
 from headcheck.attention.inputs import Inputs
@@ -120,7 +121,7 @@ def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Com
     source=VASWANI,
     formula="scale = 1 / sqrt(head_dim)",
     guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
-    given=(default_scale, at_least(head_dim=2)),
+    given=(default_scale, at_least(head_dim=2), one_in(4, wide_heads)),
 )
 def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Without a scale, scores are divided by the root of head_dim, not of another size."""

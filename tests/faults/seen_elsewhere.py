@@ -272,7 +272,7 @@ def maximum_before_a_negative_scale(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "In half precision a wide head is padded to a power of two, and the default scale is that of the padded one.",
-    breaks="accuracy/output-is-within-the-bound",
+    breaks="accuracy/default-scale-is-one-over-root-head-dim",
     naive="LP",
     when=("half precision", "default scale", "head_dim > 64, no power of two"),
 )

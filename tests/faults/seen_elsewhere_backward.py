@@ -11,7 +11,6 @@ from tests.faults.blocked import Handed, Tile, Tiled
 from tests.faults.calls import Call
 from tests.faults.clean import Steps
 
-
 # Gradients
 
 
@@ -269,7 +268,7 @@ def sink_gradient_of_the_first_sequence(call: Call, raised: Tensor, top: Tensor)
 
 @fault(
     "Where there are slopes, the additive mask is dropped.",
-    breaks="accuracy/output-is-within-the-bound",
+    breaks="features/alibi-lowers-scores-by-distance",
     naive="PATH",
     when=("ALiBi", "additive mask"),
     replaces=clean.bias,

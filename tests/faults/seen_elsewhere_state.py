@@ -84,7 +84,7 @@ def scale_made_in_inference_mode(call: Call, memory: dict[Any, Tensor]) -> Tenso
 
 @fault(
     "A race that one call in 64 loses: its last key is not there yet.",
-    breaks="accuracy/output-is-within-the-bound",
+    breaks="state/same-call-same-answer",
     naive="NO",
     when=("64 calls",),
 )
@@ -114,7 +114,7 @@ def window_remembered(call: Call, memory: dict[str, Any]) -> Tensor:
 
 @fault(
     "Repeated key heads are kept for a query of one row, by the number of keys.",
-    breaks="gradients/gradients-are-within-the-bound",
+    breaks="state/one-thing-changed-is-noticed",
     naive="NO",
     when=("grouped heads", "q_len = 1", "a call of the same shapes before"),
 )

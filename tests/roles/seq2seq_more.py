@@ -63,7 +63,7 @@ def second_layer_detached() -> nn.Module:
 
 @wrong(
     "Target tokens of padding at the front shift the causal mask of their sequence.",
-    breaks="padding/padding-on-the-left-changes-nothing",
+    breaks="padding/padding-the-target-changes-nothing",
 )
 def front_padding_shifts_the_mask() -> nn.Module:
     def target_mask(self: Pair, real: Tensor) -> Tensor:
