@@ -1,5 +1,7 @@
 """What a call may not touch: torch's own functions, and the settings of the process."""
 
+import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,6 +65,27 @@ def settings_watched() -> Iterator[list[str]]:
         changed += [name for name, (read, _) in _SETTINGS.items() if read() != expected[name]]
         for name, value in before.items():
             _set(name, value)
+
+
+@contextmanager
+def generators_watched() -> Iterator[list[str]]:
+    """At the end the list holds those of Python's and NumPy's generators that were moved; they are put back."""
+    numpy = sys.modules.get("numpy")
+    states: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "Python's generator": (random.getstate, random.setstate)
+    }
+    if numpy is not None:
+        states["NumPy's generator"] = (numpy.random.get_state, numpy.random.set_state)
+        numpy.random.random()
+    random.random()  # Not where a generator that was just seeded stands.
+    before = {name: read() for name, (read, _) in states.items()}
+    moved: list[str] = []
+    try:
+        yield moved
+    finally:
+        moved += [name for name, (read, _) in states.items() if str(read()) != str(before[name])]
+        for name, (_, write) in states.items():
+            write(before[name])
 
 
 def _set(name: str, value: Any) -> None:

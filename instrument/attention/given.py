@@ -111,9 +111,33 @@ def alike(one: str, other: str) -> Repair:
     return repair
 
 
+def wide_heads(case: Case) -> Case:
+    """With a head_dim that kernels pad, and the other axes so small that it is affordable."""
+    small = at_most(batch=1, q_len=5, kv_len=17)(case)
+    return one_of("head_dim", 40, 72, 80, 96, 112)(small)
+
+
+def many_queries(case: Case) -> Case:
+    """With more queries than a block of 64 holds, and the other axes so small that it is affordable."""
+    small = at_most(batch=1, kv_len=33, head_dim=4, value_dim=4)(case)
+    return one_of("q_len", 66, 96, 129, 130)(small)
+
+
+def causal_over_whole_blocks(case: Case) -> Case:
+    """With is_causal over as many queries as keys, which fill blocks of 64 exactly."""
+    length = (64, 128, 128, 192)[case.seed % 4]
+    small = at_most(batch=1, head_dim=4, value_dim=4)(case.but(heads=case.kv_heads))
+    return causal(small.but(q_len=length, kv_len=length))
+
+
 def equal_heads(case: Case) -> Case:
     """As many key heads as query heads."""
     return case.but(kv_heads=case.heads)
+
+
+def equal_widths(case: Case) -> Case:
+    """With values as wide as the keys."""
+    return case.but(value_dim=case.head_dim)
 
 
 def grouped(case: Case) -> Case:

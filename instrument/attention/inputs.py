@@ -293,6 +293,13 @@ def _cached(x: Tensor) -> Tensor:
     return longer[:, :, : x.shape[2]]
 
 
+def _stacked(x: Tensor) -> Tensor:
+    """The first heads of a taller stack, as q, k and v that one projection made: gaps between the sequences."""
+    taller = torch.full((x.shape[0], x.shape[1] + 2, *x.shape[2:]), 7.0, dtype=x.dtype)
+    taller[:, : x.shape[1]] = x
+    return taller[:, : x.shape[1]]
+
+
 def _expanded(x: Tensor) -> Tensor:
     """Stride 0 over the batch or the heads, where all of them are equal; otherwise contiguous."""
     for axis in (0, 1, 2):
@@ -312,6 +319,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "offset": offset,
     "expanded": _expanded,
     "expanded-heads": _expanded,
+    "stacked": _stacked,
 }
 MIXED: Mapping[str, tuple[str, str, str]] = {
     "mixed": ("transposed", "contiguous", "dim-first"),

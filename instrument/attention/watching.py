@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import LawBroken, NotApplicable
 
 
 def _memory(tensor: Tensor) -> Tensor:
@@ -66,3 +68,71 @@ def after_change_in_place(subject: AttentionSubject, x: Inputs, new: Inputs) -> 
             if mine is not None and tensor is not None:
                 mine.copy_(tensor)
         return subject.run(x, arguments).output.clone()
+
+
+def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
+    """The output of a call in torch.inference_mode, whose arguments were made there too."""
+    with torch.inference_mode():
+        output = subject.run(x, subject.arguments_for(x)).output
+    return output.clone()
+
+
+def wanting_gradients(subject: AttentionSubject, x: Inputs) -> list[str]:
+    """The arguments that want a gradient, or have one, after a call that was given none that does."""
+    arguments = subject.arguments_for(x)
+    with torch.enable_grad():
+        subject.run(x, arguments)
+    given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
+    return [name for name, tensor in given.items() if tensor.requires_grad or tensor.grad is not None]
+
+
+def numbers_in_one_place(subject: AttentionSubject, x: Inputs) -> bool:
+    """Whether two numbers of the output lie in the same memory."""
+    with torch.no_grad():
+        output = subject.run(x, subject.arguments_for(x)).output
+    places = zip(output.shape, output.stride(), strict=True)
+    return output.numel() > 0 and any(size > 1 and step == 0 for size, step in places)
+
+
+def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor:
+    """Of the one tensor that is given as key and as value."""
+    arguments = subject.arguments_for(x)
+    arguments.tensors["value"] = arguments.tensors["key"]
+    ((gradient,),) = _backward(subject, x, arguments, ["key"], times=1)
+    if gradient is None:
+        raise LawBroken("the output carries a gradient, but none for key")
+    return gradient.permute([subject.declaration.layout.index(axis) for axis in "bhsd"])
+
+
+def backward_twice(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Key and value: the name, the gradient, and the one that is asked for next in the same graph."""
+    names, order = ["key", "value"], [subject.declaration.layout.index(axis) for axis in "bhsd"]
+    first, second = _backward(subject, x, subject.arguments_for(x), names, times=2)
+    for name, one, other in zip(names, first, second, strict=True):
+        if one is not None and other is not None:
+            yield name, one.permute(order), other.permute(order)
+
+
+def _backward(
+    subject: AttentionSubject, x: Inputs, arguments: Arguments, names: list[str], *, times: int
+) -> list[list[Tensor | None]]:
+    """The gradients of these arguments, asked for so many times in one graph; copies, taken at once."""
+    if subject.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    wanted = subject.want_gradients(arguments, names)
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    cotangent = x.cotangent.to(subject.device)
+    found: list[list[Tensor | None]] = []
+    for _ in range(times):
+        gradients = subject.clock.call(
+            torch.autograd.grad,
+            output,
+            [*wanted.values()],
+            cotangent,
+            allow_unused=True,
+            retain_graph=times > 1,
+        )
+        found.append([None if each is None else each.detach().cpu().clone() for each in gradients])
+    return found

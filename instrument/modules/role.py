@@ -52,6 +52,11 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             attribute if isinstance(attribute, self.declaration) else self.declaration(attribute, name=name)
         )
 
+    def _plain_problem(self, subject: ModuleSubject[AnyInputs], batch: int) -> str | None:
+        """Why a plain call does not work. Where one of two sizes works, what is wrong with the other is for laws."""
+        case = self.case(seed=1, batch=batch)
+        return problem_of(subject, self.build(self.fit(case, subject), subject))
+
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
@@ -61,7 +66,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         for dtype in wanted:
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
-                problem = problem_of(subject, self.build(self.fit(self.case(seed=1), subject), subject))
+                problem = self._plain_problem(subject, 1) and self._plain_problem(subject, 2)
             except LawBroken as raised:
                 problem = str(raised)
             if problem is not None:

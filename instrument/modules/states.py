@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import parameters_of
+from headcheck.calling import SubjectRaised, parameters_of
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -26,6 +26,8 @@ NAMES = ("last_hidden_state",)
 SIDES = ("right", "left")
 FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
+OF_PADDING = ("is_real", "padding_mask")
+"""Endings of the names of arguments that can be nothing but a mask of padding."""
 WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
 """Attributes that may say how wide a state is; which of them does is tried."""
 
@@ -75,7 +77,7 @@ class StatesCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "length")
 
-    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
+    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33)
     padding: str = option("none", "none", "right", "left")
     """On which side the shorter sequences are padded."""
     spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)
@@ -283,10 +285,25 @@ class StatesSubject(ModuleSubject[AnyStates]):
                     yield f"{keyword} is given as {form}"
                     break
             else:
+                if keyword.endswith(OF_PADDING) and self._answers(name, x):
+                    yield f"{keyword} is given as {self.forms[name]}, with which the output is of a wrong form"
+                    continue
                 if name in self.declaration.arguments or self.declaration.mask_rank:
                     raise SubjectError(f"the mask {keyword} does not work ({problem})")
                 self.places[name] = None
                 yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
+
+    def _answers(self, name: str, x: AnyStates) -> bool:
+        """Whether some form of a mask raises nothing; the first such form is left in place, for laws to judge."""
+        for form in self._forms(name):
+            self.forms[name] = form
+            try:
+                self(x)
+            except SubjectRaised:
+                continue
+            except LawBroken:
+                return True
+        return False
 
     def _forms(self, name: str) -> Iterator[MaskForm]:
         said = self.declaration

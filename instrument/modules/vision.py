@@ -150,7 +150,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         problem = None
         for size in dict.fromkeys(map(_pair, sizes)):
             for count in dict.fromkeys(channels):
-                problem = problem_of(self, self.plain(count, size))
+                problem = problem_of(self, self.plain(count, size, batch=2))
                 if problem is None:
                     return count, size
         raise SubjectError(

@@ -115,7 +115,7 @@ def _multi_head(*, weights: bool) -> Any:
         key = (heads, head_dim, dtype)
         if key not in modules:
             width = heads * head_dim
-            with torch.random.fork_rng(devices=()), torch.no_grad():
+            with torch.random.fork_rng(devices=()), torch.inference_mode(False), torch.no_grad():
                 made = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True, dtype=dtype)
                 made.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
                 made.out_proj.weight.copy_(torch.eye(width))

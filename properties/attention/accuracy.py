@@ -2,7 +2,17 @@
 
 import torch
 
-from headcheck.attention.given import causal, default_scale, long_rows, unmasked, without
+from headcheck.attention.given import (
+    causal,
+    causal_over_whole_blocks,
+    default_scale,
+    long_rows,
+    no_mask,
+    not_causal,
+    unmasked,
+    wide_heads,
+    without,
+)
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
@@ -94,7 +104,13 @@ def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Compariso
     source="Milakov & Gimelshein 2018, algorithm 3: online normaliser calculation",
     formula="scores rising or falling by steps: the maximum moves at each block, or stays in the first",
     guards="A rescale left out or applied once only, a stale maximum (flash-attention 2717).",
-    given=(one_of("values", "rising", "falling"), unmasked, at_least(kv_len=33), one_in(3, long_rows)),
+    given=(
+        one_of("values", "rising", "falling"),
+        unmasked,
+        at_least(kv_len=33),
+        one_in(3, long_rows),
+        one_in(4, causal_over_whole_blocks),
+    ),
 )
 def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores that rise or fall from key to key lose nothing of the others."""
@@ -105,7 +121,7 @@ def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Com
     source=VASWANI,
     formula="scale = 1 / sqrt(head_dim)",
     guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
-    given=(default_scale, at_least(head_dim=2)),
+    given=(default_scale, at_least(head_dim=2), one_in(4, wide_heads)),
 )
 def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Without a scale, scores are divided by the root of head_dim, not of another size."""
@@ -143,6 +159,41 @@ def the_mask_is_not_scaled(attention: AttentionSubject, x: Inputs) -> list[Compa
     if attention.declaration.scale_with_causal == "positive":
         raise NotApplicable("scale_with_causal='positive': is_causal is declared for scales above zero only")
     return [_exact(attention, x.but(scale=s), f"output, with scale = {s}") for s in (0.0, -0.5)]
+
+
+LOW = "an additive mask is added to the scores, whatever its size"
+
+
+@law(
+    source=LOW,
+    formula="every B_ij near -2^15: O = softmax(scale Q K^T + B) V",
+    guards="Biases clamped at -1e4, where the mask of another library ends.",
+    needs=("additive",),
+    given=(no_mask, not_causal, without("sinks"), at_least(kv_len=2)),
+    share=0.5,
+)
+def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Biases that are all far below zero weigh the keys by how far they are apart."""
+    low = -(2.0**15)
+    step = max(1.0, -low * 2 * torch.finfo(x.dtype).eps)
+    steps = torch.randint(0, 4, (x.q_len, x.kv_len), generator=x.generator("steps"))
+    return _exact(attention, x.but(attn_mask=(low + step * steps.double()).to(x.dtype), generic=False))
+
+
+@law(
+    source=LOW,
+    formula="every B_ij = 0.6 of the lowest number, V = 1: O = 1",
+    guards="A finite bias taken for -inf, so that a row of nothing else is dead.",
+    needs=("additive",),
+    given=(no_mask, not_causal, without("sinks")),
+    share=0.5,
+)
+def rows_of_low_biases_are_not_dead(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A query whose biases are all finite, however low, has weights that sum to one."""
+    ones = x.but(value=torch.ones_like(x.value), layout="contiguous", generic=False)
+    lowest = -3e4 if x.dtype == torch.float16 else 0.6 * torch.finfo(x.dtype).min
+    low = ones.but(attn_mask=torch.full((x.q_len, x.kv_len), lowest, dtype=x.dtype))
+    return within(attention(low), attention.expected(ones), 2 * attention.bound(ones), "sum of the weights")
 
 
 NAN = "IEEE 754: NaN propagates"
@@ -201,6 +252,8 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
     try:
         output = attention(y)
     except LawBroken as refusal:
+        if isinstance(refusal.__cause__, ArithmeticError):
+            raise  # Nobody refuses by dividing by zero.
         raise NotApplicable(f"an axis of length 0 is refused: {refusal}") from refusal
     if y.kv_len == 0 and attention.declaration.empty_rows not in ("zeros", None):
         raise NotApplicable("what no keys give is not declared")

@@ -3,16 +3,17 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import equal_heads, no_mask, not_causal, without
+from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, holds, same, within
-from headcheck.given import at_least, at_most, one_of
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
@@ -100,13 +101,22 @@ def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
     formula="the pattern of one head, batch, query or key is not that of another",
     guards="One pattern drawn and repeated: over heads, over batches, over rows, over tiles of keys.",
     needs=("dropout",),
-    given=(*_WIDE, no_mask, not_causal, at_least(batch=2, heads=2, kv_heads=2, kv_len=33)),
+    given=(
+        *_WIDE,
+        no_mask,
+        not_causal,
+        at_least(batch=2, heads=2, kv_heads=2, kv_len=33),
+        one_in(2, grouped),
+    ),
     share=0.5,
 )
 def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """No two heads, batches, rows or tiles drop the same weights."""
     dropped = _weights(attention, x)[0][..., : x.kv_len] == 0
-    for axis, name in enumerate(("batches", "heads", "queries", "keys")):
+    for axis, name in enumerate(("batches", "heads")):
+        for (i, one), (j, other) in combinations(enumerate(dropped.unbind(axis)), 2):
+            _require_different(one, other, x, f"{name} {i} and {j}")
+    for axis, name in ((2, "queries"), (3, "keys")):
         for step in (1, 2, 4, 8, 16, 32):
             length = dropped.shape[axis] - step
             if length > 0:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.attention.given import hiding_keys, live_rows, masked, without
+from headcheck.attention import watching
+from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
@@ -147,8 +148,31 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
     mask = x.attn_mask
     if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
         return None
-    x = x.but(mask_layout="contiguous")
-    observed = attention.gradients(x).bias
+    return _bias_gradient(attention, x.but(mask_layout="contiguous"), mask, wanted=None)
+
+
+@law(
+    source=f"{DAO}: dS is the gradient of the scores, and of what is added to them",
+    formula="dB is the same whether or not dQ, dK and dV are asked for",
+    guards="A bias that alone wants a gradient, in a call taken for one without any (pytorch 148476).",
+    needs=("additive",),
+    given=(masked, live_rows, one_of("mask_form", "bias")),
+    share=0.3,
+)
+def the_bias_can_want_a_gradient_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """With query, key and value frozen, an additive mask gets the gradient that it gets with all of them."""
+    mask = x.attn_mask
+    if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
+        return None
+    if not attention.declaration.mask_gradient:
+        raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
+    return _bias_gradient(attention, x.but(mask_layout="contiguous"), mask, wanted=("attn_mask",))
+
+
+def _bias_gradient(
+    attention: AttentionSubject, x: Inputs, mask: torch.Tensor, wanted: tuple[str, ...] | None
+) -> Comparison:
+    observed = attention.gradients(x, wanted=wanted).bias
     if observed is None:
         raise LawBroken(
             "the output carries no gradient for attn_mask (declare mask_gradient=False if none is meant)"
@@ -160,6 +184,44 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
     summing = terms * torch.finfo(x.dtype).eps * exact.abs().sum_to_size(mask.shape) * (terms > 1)
     exact, limit = exact.sum_to_size(mask.shape), limit.sum_to_size(mask.shape)
     return within(observed, exact, limit + summing, "gradient of attn_mask")
+
+
+SUM = "the chain rule: a tensor that is used twice gets the sum of both gradients"
+
+
+@law(
+    source=SUM,
+    formula="K = V, one tensor: its gradient is dK + dV",
+    guards="Gradients kept by the tensor that they belong to: one of the two is lost (latent attention).",
+    given=(equal_widths,),
+    share=0.5,
+)
+def one_tensor_for_key_and_value_gets_both_gradients(
+    attention: AttentionSubject, x: Inputs
+) -> Comparison | None:
+    """A tensor that is key and value at once gets the sum of both gradients."""
+    x = x.but(value=x.key, layout="contiguous", generic=False)
+    if not attention.claims_gradients(x) or x.head_dim != x.value_dim:
+        return None
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
+    total = exact.key + exact.value
+    limit = bounds.key + bounds.value + torch.finfo(x.dtype).eps * total.abs()
+    return within(watching.gradient_of_key_as_value(attention, x), total, limit, "gradient of key = value")
+
+
+@law(
+    source="torch.autograd.grad, argument retain_graph",
+    formula="the gradients of one call, asked for twice: the same",
+    guards="A backward that works in the memory of what it kept (apex 1587).",
+    share=0.5,
+)
+def a_second_backward_gives_the_same(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Going back twice through one call gives the same gradients."""
+    if not attention.claims_gradients(x):
+        return
+    bounds = attention.gradient_bounds(x)
+    for name, first, second in watching.backward_twice(attention, x):
+        yield within(second, first, 2 * getattr(bounds, name), f"gradient of {name}, the second time")
 
 
 @law(

@@ -11,8 +11,10 @@ from headcheck.attention.given import (
     causal,
     default_scale,
     equal_heads,
+    grouped,
     hiding_keys,
     live_rows,
+    many_queries,
     masked,
     no_mask,
     not_causal,
@@ -22,7 +24,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
-from headcheck.given import at_least, one_in, one_of
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 
@@ -79,7 +81,7 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     formula="O_i depends on K_j, V_j only where (i, j) may attend",
     guards="A mask broadcast over the wrong axis: transposed, one row or one head used for all (keras 21483).",
     needs=("attn_mask",),
-    given=(masked, equal_heads, at_least(kv_len=2, q_len=2)),
+    given=(masked, equal_heads, at_least(kv_len=2, q_len=2), one_in(4, many_queries)),
 )
 def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A query does not see a key that is masked for it, though others see that key."""
@@ -105,6 +107,7 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
         one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"),
         at_least(batch=2, heads=2, kv_len=2),
         one_in(3, alike("batch", "heads")),
+        one_in(4, grouped, at_most(q_len=1)),
     ),
 )
 def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:

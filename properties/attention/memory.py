@@ -8,7 +8,8 @@ from headcheck.attention import watching
 from headcheck.attention.given import beside_a_block, masked, unmasked
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -84,10 +85,46 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
     guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
 )
 def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """Query, key, value and mask hold after the call what they held before."""
+    """Query, key, value and mask hold after the call what they held before, NaN in a hidden value included."""
     gradients = x.case.seed % 2 == 0 and attention.declaration.gradients is not False
+    if x.case.seed // 2 % 3 == 0:
+        x = x.but(value=torch.where(x.hidden_keys[..., None], torch.nan, x.value), generic=False)
     for name, before, after in watching.before_and_after(attention, x, gradients=gradients):
         yield same(after, before, name)
+
+
+@law(
+    source="the canonical call changes nothing that it is given",
+    formula="mask after f(x, mask, is_causal) = before",
+    guards="The causal triangle written into the additive mask that the caller hands to every layer.",
+    needs=("attn_mask", "is_causal"),
+    given=(masked, at_least(q_len=2, kv_len=2)),
+    share=0.5,
+)
+def a_mask_beside_is_causal_is_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A mask that is given together with is_causal holds after the call what it held before."""
+    both = x.but(is_causal=True, scale=None, generic=False)
+    try:
+        yield from (
+            same(after, before, name)
+            for name, before, after in watching.before_and_after(attention, both, gradients=False)
+        )
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
+
+
+@law(
+    source="the canonical call changes nothing that it is given",
+    formula="no argument wants a gradient before the call: none does after it",
+    guards="requires_grad_() on the caller's tensor, for a backward that computes it again.",
+    share=0.3,
+)
+def no_input_is_made_to_want_a_gradient(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Tensors that wanted no gradient want none after the call, and have none."""
+    wanting = watching.wanting_gradients(attention, x)
+    if wanting:
+        raise LawBroken(f"after the call {', '.join(wanting)} wants a gradient")
+    return same(torch.zeros(()), torch.zeros(()))
 
 
 @law(
@@ -102,6 +139,22 @@ def output_does_not_alias_an_input(attention: AttentionSubject, x: Inputs) -> Co
     shared = watching.shared_memory(attention, x)
     if shared:
         raise LawBroken(f"the output shares memory with {shared}")
+    return same(torch.zeros(()), torch.zeros(()))
+
+
+@law(
+    source="the canonical call gives a tensor of its own",
+    formula="no two numbers of O share a place in memory",
+    guards="Rows that are equal handed out as one, expanded: what is added to one is added to all.",
+    given=(one_in(2, unmasked),),
+    share=0.5,
+)
+def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Writing into one number of the output changes no other, not even where all rows are equal."""
+    if attention.has("scale") and not x.is_causal:
+        x = x.but(scale=0.0, generic=False)
+    if watching.numbers_in_one_place(attention, x):
+        raise LawBroken("the output is expanded: several of its numbers lie in one place")
     return same(torch.zeros(()), torch.zeros(()))
 
 

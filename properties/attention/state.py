@@ -12,9 +12,10 @@ from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, same, within
 from headcheck.given import at_least
 from headcheck.laws import law
-from headcheck.library import functions_replaced, settings_watched
+from headcheck.library import functions_replaced, generators_watched, settings_watched
 
 PURE = "the canonical call is a function of its arguments"
+MODES = "torch.inference_mode: tensors without the records of autograd; the numbers are the same"
 
 
 @law(
@@ -109,20 +110,23 @@ def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Input
 
 @law(
     source=PURE,
-    formula="the state of torch's generator is the same before and after",
-    guards="A kernel that seeds the global generator, or draws from it without dropout.",
+    formula="the state of torch's generator, of Python's and of NumPy's is the same before and after",
+    guards="A kernel that seeds a global generator, or draws from it without dropout.",
     share=0.5,
 )
 def the_global_generator_is_untouched(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """Without dropout, the call neither seeds nor uses the global random generator."""
+    """Without dropout, the call neither seeds nor uses a global random generator."""
     mine = torch.get_rng_state()
     torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
     before = torch.get_rng_state()
     try:
-        attention(x)
+        with generators_watched() as moved:
+            attention(x)
         after = torch.get_rng_state()
     finally:
         torch.set_rng_state(mine)
+    if moved:
+        raise LawBroken(f"the call moved {', '.join(moved)}")
     return same(after.double(), before.double(), "state of the global generator")
 
 
@@ -164,6 +168,38 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
         one, other = (getattr(gradients, name) for gradients in found)
         if one is not None and other is not None:
             yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+
+
+@law(
+    source=MODES,
+    formula="f(x) in torch.inference_mode = f(x) outside",
+    guards="A path for inference that lacks the mask, the bias or the scale.",
+    share=0.5,
+)
+def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """In inference mode the output is what it is outside."""
+    return within(watching.in_inference_mode(attention, x), attention(x), 2 * attention.bound(x))
+
+
+@law(
+    source=MODES,
+    formula="f(x) in torch.inference_mode, then df(x): the gradients",
+    guards="A mask or a constant that is made in inference mode and kept: autograd refuses it later.",
+    share=0.3,
+)
+def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """After a call in inference mode the same call has its gradients."""
+    if not attention.claims_gradients(x):
+        return
+    if attention.has("scale"):
+        x = x.but(scale=0.25 + x.case.seed / 4e6)  # A call that nobody made before.
+    watching.in_inference_mode(attention, x)
+    found, exact = attention.gradients(x), x.problem.gradients(x.cotangent.double())
+    bounds = attention.gradient_bounds(x)
+    for name in ("query", "key", "value"):
+        observed = getattr(found, name)
+        if observed is not None:
+            yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
 
 
 def _leave_behind(x: Inputs, junk: float) -> None:

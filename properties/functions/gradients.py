@@ -8,9 +8,11 @@ from headcheck.comparison import Comparison, LawBroken, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
+from headcheck.layouts import LAYOUTS
 from headcheck.roles import OF_TENSORS
 
 CHAIN = "the chain rule: dx = J^T dy"
+STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
 
 
 def _found(observed: torch.Tensor | None, exact: torch.Tensor, name: str) -> torch.Tensor:
@@ -70,3 +72,20 @@ def an_expanded_cotangent_changes_nothing(
         gradient = plain[name]
         if gradient is not None:
             yield within(_found(strided[name], gradient, name), gradient, 2 * bound, f"gradient of {name}")
+
+
+@law(
+    source=CHAIN,
+    formula="the same cotangent, laid out otherwise, gives the same gradients",
+    guards="A backward that goes through the cotangent with a stride of one (unsloth 10617).",
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def a_strided_cotangent_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
+    """A transposed, packed or sliced cotangent gives the gradients of its contiguous copy."""
+    strided = LAYOUTS[STRIDED[x.case.seed % len(STRIDED)]](x.cotangent)
+    found, plain = function.gradients(x, strided), function.gradients(x, x.cotangent)
+    for name, bound in function.gradient_bounds(x, x.cotangent.double()).items():
+        gradient = plain[name]
+        if gradient is not None:
+            yield within(_found(found[name], gradient, name), gradient, 2 * bound, f"gradient of {name}")

@@ -6,7 +6,7 @@ import torch
 
 from headcheck.comparison import Comparison, LawBroken, holds, same
 from headcheck.laws import law
-from headcheck.library import functions_replaced, settings_watched
+from headcheck.library import functions_replaced, generators_watched, settings_watched
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import MODULES
 
@@ -69,6 +69,21 @@ def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs)
 
 
 @law(
+    source="gradients are for training: whether they are wanted is no part of the function",
+    formula="f(x) with gradients = f(x) without",
+    guards="A path for inference that lacks a mask, a table or a layer (pytorch 190486).",
+    roles=("causal_lm", "seq2seq", "vision"),
+)
+def gradients_wanted_or_not_the_output_is_the_same(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Comparison:
+    """In evaluation the output is the same whether gradients are wanted or not."""
+    with torch.enable_grad():
+        wanted = module.output(x).detach().cpu()
+    return module.close(module(x), wanted, x, "output without gradients")
+
+
+@law(
     source=PURE,
     formula="every number of f(x) is finite",
     guards="A row of a mask without a key: NaN, which spreads through the next layer (pytorch 103749).",
@@ -82,18 +97,18 @@ def output_is_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Co
 
 @law(
     source=PURE,
-    formula="the state of torch's generator and settings is the same before and after",
-    guards="A module that seeds the global generator, draws from it in evaluation, or sets a default dtype.",
+    formula="the state of the generators and of torch's settings is the same before and after",
+    guards="A module that seeds a global generator, draws from it in evaluation, or sets a default dtype.",
     share=0.5,
     roles=MODULES,
 )
 def nothing_global_is_touched(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
-    """The call leaves torch's generator, its settings and its functions as they were."""
+    """The call leaves the generators of torch, Python and NumPy, torch's settings and functions as they were."""
     torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
     before = torch.get_rng_state()
-    with settings_watched() as changed:
+    with settings_watched() as changed, generators_watched() as moved:
         module(x)
     replaced = functions_replaced()
-    if changed or replaced:
-        raise LawBroken(f"the call changed {', '.join([*changed, *replaced])}")
+    if changed or replaced or moved:
+        raise LawBroken(f"the call changed {', '.join([*changed, *replaced, *moved])}")
     return same(torch.get_rng_state(), before, "state of the generator")

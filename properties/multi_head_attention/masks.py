@@ -1,5 +1,6 @@
 """A mask means one thing, in whatever form it comes; what it hides does not matter."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -174,6 +175,31 @@ def a_key_mask_is_a_mask_of_every_query(attention: MultiHeadSubject, x: MultiHea
         seen = seen[:1].expand(len(x.query), -1, -1, -1)
         x = x.but(is_real=seen[:, 0, 0])
     return attention.close(attention(x), attention(x.masked(seen).but(is_real=None)), x)
+
+
+@law(
+    source="exp(s + log 2) = 2 exp(s)",
+    formula="a bias of log 2 on a key = that key given twice, whatever other mask there is",
+    guards="A float mask of the keys that is read as a boolean one, or added twice where both masks are given.",
+    needs=("additive", "additive_key_mask"),
+    given=(having(mode="cross", mask="none", padding=False, mask_kind="additive"), at_least(kv_len=2)),
+)
+def a_key_bias_of_log_two_counts_a_key_twice(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """A number in an additive mask of the keys is added to the scores, once."""
+    if attention.declaration.causal or x.key is None:
+        raise NotApplicable("does not attend to all keys of another sequence")
+    kv_len = x.keys.shape[1]
+    chosen = torch.arange(kv_len) == x.case.seed % kv_len
+    order = torch.cat([torch.arange(kv_len), chosen.nonzero()[:, 0]])
+    twice = x.with_keys(order)
+    bias = (math.log(2) * chosen.double()).expand(len(x.query), -1)
+    alone = x.but(is_real=torch.ones(len(x.query), kv_len, dtype=torch.bool), key_bias=bias)
+    beside = alone.masked(torch.ones(len(x.query), 1, x.query.shape[1], kv_len, dtype=torch.bool))
+    expected = attention(twice)
+    for biased in (alone, beside):
+        yield attention.close_between(attention(biased), expected, x, twice)
 
 
 @law(

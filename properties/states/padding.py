@@ -73,6 +73,23 @@ def a_padded_batch_gives_what_each_sequence_gives_alone(
 
 @law(
     source=PADDED,
+    formula="f(x), f(x, is_real), f(x) again: the first and the last are the same",
+    guards="A mask that is kept, and used where the next call of the same shape has none.",
+    needs=("is_real",),
+    given=(at_least(length=2), one_of("padding", "right", "left")),
+    share=0.5,
+    roles=STATES,
+)
+def a_mask_is_for_its_own_call(module: Module, x: StateInputs) -> Comparison:
+    """A call without a mask gives the same before and after one with a mask."""
+    unused, bare = module.unused(), x.but(is_real=None)
+    first = unused(bare)
+    unused(x)
+    return same(unused(bare), first, "output without a mask, the second time")
+
+
+@law(
+    source=PADDED,
     formula="f(x)[real] does not depend on x[padding], however large",
     guards="A mask of -1e4 that large scores overcome; a mask that one layer or one path drops (x-transformers 187).",
     needs=("is_real",),

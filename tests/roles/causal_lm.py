@@ -854,3 +854,25 @@ def seeds() -> nn.Module:
         return self.head(x)
 
     return Small(logits=logits)
+
+
+@wrong(
+    "Without gradients the first token is not seen.",
+    breaks="state/gradients-wanted-or-not-the-output-is-the-same",
+)
+def first_token_in_training_only() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        seen = _seen(real, new, 0).clone()
+        if not torch.is_grad_enabled():
+            seen[..., 1:, 0] = False
+        return seen
+
+    return Small(mask=mask)
+
+
+@wrong("The second layer's keys are detached.", breaks="gradients/gradients-of-the-weights-are-slopes")
+def keys_detached() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return Small.attend(self, query, key.detach(), value, mask)
+
+    return Small(attend=attend)

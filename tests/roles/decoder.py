@@ -612,3 +612,33 @@ def memory_scaled_with_a_mask_only() -> nn.Module:
             return super().hide_memory(scores * factor, is_real)
 
     return Wrong()
+
+
+# Faults of the way back, and of what is kept
+
+
+@wrong(
+    "The memory's values are detached in the second half.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
+def half_detached() -> nn.Module:
+    class Wrong(Layer):
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            found = super().read(x, memory, is_real)
+            return torch.cat([found[..., : WIDTH // 2], found[..., WIDTH // 2 :].detach()], dim=-1)
+
+    return Wrong()
+
+
+@wrong("Without a mask of x, that of the last call is used.", breaks="padding/a-mask-is-for-its-own-call")
+def mask_of_the_last_call() -> nn.Module:
+    class Wrong(Layer):
+        last: Tensor | None = None
+
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            if is_real is None and self.last is not None and self.last.shape == x.shape[:2]:
+                is_real = self.last
+            self.last = is_real
+            return super().attend(x, is_real)
+
+    return Wrong()

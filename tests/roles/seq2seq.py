@@ -576,3 +576,15 @@ def seeds() -> nn.Module:
         return self.head(x)
 
     return Pair(logits=logits)
+
+
+@wrong(
+    "Without gradients the last source token is not seen.",
+    breaks="state/gradients-wanted-or-not-the-output-is-the-same",
+)
+def last_source_in_training_only() -> nn.Module:
+    def memory_mask(self: Pair, real: Tensor, length: int) -> Tensor:
+        last = torch.arange(real.shape[1]) == max(real.shape[1] - 1, 1)
+        return (real if torch.is_grad_enabled() else real & ~last)[:, None, None, :]
+
+    return Pair(memory_mask=memory_mask)

@@ -227,6 +227,8 @@ class MultiHeadSubject(WeightedModule):
         # Torch wants both masks of one kind.
         kind = x.case.mask_kind if x.case.mask_kind in self.found.key_masks else self.found.key_masks[0]
         mask = as_kind(x.is_real.clone(), kind, self.found.key_true_means, x.query.dtype)
+        if x.key_bias is not None:
+            mask = mask + x.key_bias.to(mask.dtype)
         return {"key_mask": mask.to(self.device)}
 
     def _bound(self, x: MultiHeadInputs) -> float:
