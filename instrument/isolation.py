@@ -54,6 +54,8 @@ class Task:
     """The case ended a process, as this row says; a smaller one is sought."""
     subject: Any = None
     """Another subject than the plan's; it is prepared when its first task comes."""
+    glance: bool = False
+    """A first look only: what does not break will be judged in full later."""
 
 
 @dataclass
@@ -113,9 +115,18 @@ class Workers:
     def judge(
         self, laws: Sequence[Law], seed: int | None = None, tick: Tick = lambda laws: None
     ) -> Iterator[LawResult]:
-        """The rows of these laws, as they come. tick: told often which laws are being judged."""
+        """The rows of these laws, as they come: first those that break at a first look, as `Engine.rows` has it.
+
+        tick: told often which laws are being judged.
+        """
         self._seed = self.plan.seed if seed is None else seed
-        for _, row in self.carry_out([Task(law) for law in laws], tick):
+        waiting = []
+        for task, row in self.carry_out([Task(law, glance=True) for law in laws], tick):
+            if row.outcome == "breaks":
+                yield row
+            else:
+                waiting.append(task.law)
+        for _, row in self.carry_out([Task(law) for law in laws if law in waiting], tick):
             yield row
 
     def replay(self, law: Law, case: str) -> LawResult:
@@ -151,8 +162,8 @@ class Workers:
                 worker.case, worker.cases = None, 0
                 fatal = task.fatal.reason if task.fatal else ""
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.
-                    order = Order(task.law.id, worker.limit_s, self._seed, task.case, fatal, task.subject)
-                    worker.connection.send(order)
+                    known = (self._seed, task.case, fatal, task.subject, task.glance)
+                    worker.connection.send(Order(task.law.id, worker.limit_s, *known))
 
     def _turn(self, tick: Tick) -> Iterator[tuple[Task, LawResult]]:
         """Hear all workers once, and end those that overstep their limits."""

@@ -40,6 +40,8 @@ class Order:
     """How the case ended a process: a smaller one that does the same is asked for."""
     subject: Any = None
     """Another subject than the plan's."""
+    glance: bool = False
+    """Only the first examples are asked for."""
 
 
 def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -135,7 +137,7 @@ def _carried_out(order: Order, prepared: Prepared, connection: Connection) -> tu
     law = all_laws()[order.law_id]
     try:
         if order.case is None:
-            return "row", prepared.engine.judge(law)
+            return "row", prepared.engine.judge(law, glance=order.glance)
         if not order.fatal:
             _let_it_speak()
             return "row", prepared.replayed(law, order.case)
