@@ -1,14 +1,15 @@
 """The benchmark against other ways to test: each peer passes what is right and catches what is plainly wrong."""
 
+from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 
-pytest.importorskip("onnx", reason="the peers of onnx need it: python -m pip install onnx")
-
 from benchmarks.peers import corpus
 from benchmarks.peers.__main__ import PEERS, behind, work
+from benchmarks.peers.onnx_vectors import HOW_TO_GET
 from benchmarks.peers.page import Run, page
 from benchmarks.peers.rules import Outcome, Peer, judged
 from benchmarks.peers.subjects import NotTaken, Subject
@@ -16,16 +17,40 @@ from tests.faults import FAULTS, VARIANTS
 
 PLAINLY_WRONG = {"attention": "scale/multiplied-by-the-root", "rotary": "rotary/turned-the-other-way"}
 RIGHT = {"attention": "variants/plain", "rotary": "rotary/exact-angles"}
-QUICK = [name for name in PEERS if not name.startswith("headcheck")]
+OTHERS = [name for name in PEERS if not name.startswith("headcheck")]
 
 
-@pytest.mark.parametrize("name", QUICK)
+def installed(names: Iterable[str]) -> list[Any]:
+    """The peers, those skipped that need a package which is not here."""
+    missing = {
+        name: PEERS[name].needs for name in names if PEERS[name].needs and not find_spec(PEERS[name].needs)
+    }
+    skip = {
+        name: [pytest.mark.skip(f"{needs} is not installed: {HOW_TO_GET}")] for name, needs in missing.items()
+    }
+    return [pytest.param(name, marks=skip.get(name, [])) for name in names]
+
+
+@pytest.mark.parametrize("name", installed(OTHERS))
 def test_a_peer_passes_what_is_right(name: str) -> None:
     """The plain formula, in float32 inside, satisfies every rule."""
     peer = PEERS[name]
     outcome = judged(peer, corpus.subject(peer.role, RIGHT[peer.role]))
     assert not outcome.failed, outcome.complaint
     assert outcome.made
+
+
+@pytest.mark.parametrize("name", installed(["assert_close", "flash", "onnx", "kernelbench", "fudge"]))
+def test_a_function_that_writes_into_what_it_is_given_spoils_nothing(name: str) -> None:
+    """Inputs and cotangents are handed out as copies: what comes after a wrong function is judged as before."""
+    right = VARIANTS["variants/plain"]
+    for wrong in (
+        "state/query-scaled-in-place",
+        "state/mask-inverted-in-place",
+        "gradients/cotangent-changed",
+    ):
+        judged(PEERS[name], Subject(FAULTS[wrong]))
+    assert not judged(PEERS[name], Subject(right)).failed
 
 
 @pytest.mark.parametrize("name", ["assert_close", "kernelbench", "hypothesis"])
@@ -35,7 +60,7 @@ def test_a_peer_in_float32_passes_the_attention_of_torch(name: str) -> None:
     assert not outcome.failed, outcome.complaint
 
 
-@pytest.mark.parametrize("name", list(PEERS))
+@pytest.mark.parametrize("name", installed(PEERS))
 def test_a_peer_catches_what_is_plainly_wrong(name: str) -> None:
     """A score that is multiplied by the root of the dim, a turn in the other direction."""
     peer = PEERS[name]

@@ -1,6 +1,6 @@
 """Arrays of hypothesis against a reference in numpy, as somebody writes it in an afternoon.
 
-Drawn: sizes of every axis up to 8, numbers from -10 to 10 in float32
+Drawn: sizes of every axis up to 5, numbers from -10 to 10 in float32
 (https://hypothesis.readthedocs.io/en/latest/reference/strategies.html, numpy), and is_causal. Compared with a
 reference in float64 by numpy.testing.assert_allclose, rtol = atol = 1e-5, 1e-2 in 16 bits: the smallest
 powers of ten that torch's own attention passes. A hundred examples, hypothesis' default; they are drawn alike in
@@ -20,7 +20,7 @@ from benchmarks.peers.rules import Peer, Trial
 from benchmarks.peers.subjects import Subject
 
 Array = NDArray[np.float32]
-SIZES = st.integers(1, 8)
+SIZES = st.integers(1, 5)
 NUMBERS = st.floats(-10, 10, width=32)
 
 
@@ -79,7 +79,7 @@ PEER = Peer(
     name="hypothesis",
     title="`hypothesis.extra.numpy` and `assert_allclose`",
     rule=(
-        "A hundred drawn examples, every size up to 8, numbers from -10 to 10, float32, `is_causal` drawn, against "
+        "A hundred drawn examples, every size up to 5, numbers from -10 to 10, float32, `is_causal` drawn, against "
         "a reference in numpy; rtol = atol = 1e-5 (1e-2 in 16 bits)."
     ),
     source="https://hypothesis.readthedocs.io/en/latest/reference/strategies.html",

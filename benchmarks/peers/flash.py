@@ -152,7 +152,9 @@ def within(subject: Subject, point: Point) -> None:
 def held(rule: Allowed, name: str, value: Tensor) -> None:
     assert value.shape == rule.exact[name].shape, f"{name} has the shape {tuple(value.shape)}"
     error = (value - rule.exact[name]).abs().max().item()
-    assert error <= rule.most[name], f"{name} is off by {error:.3g}, {rule.most[name]:.3g} is allowed"
+    assert error <= rule.most[name], (
+        f"{name} in {value.dtype} is off by {error:.3g}, {rule.most[name]:.3g} is allowed"
+    )
 
 
 def points() -> Iterator[Point]:

@@ -77,7 +77,7 @@ def called(
     output = function(**given, is_causal=point.is_causal, scale=point.scale)
     if not backward:
         return {"output": output.detach()}
-    output.backward(upstream.to(output.dtype))
+    output.backward(upstream.to(output.dtype, copy=True))
     return {"output": output.detach()} | {name: each.grad for name, each in given.items()}
 
 
@@ -130,7 +130,12 @@ def within(subject: Subject, point: Point) -> None:
         assert value is not None, f"no gradient of {name}"
         atol, rtol = rule.tolerances[name]
         torch.testing.assert_close(
-            value, expected.to(value.dtype), atol=atol, rtol=rtol, equal_nan=True, msg=partial(_named, name)
+            value,
+            expected.to(value.dtype),
+            atol=atol,
+            rtol=rtol,
+            equal_nan=True,
+            msg=partial(_named, f"{name} in {value.dtype}"),
         )
 
 
