@@ -5,11 +5,15 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from textwrap import shorten
 
 import torch
 
 from benchmarks.peers import corpus
 from benchmarks.peers.rules import Outcome, Peer
+
+LONGEST = 130
+"""Characters of a complaint."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,15 @@ class Run:
     def ourselves(self) -> Peer | None:
         return next((peer for peer in self.peers if peer.name.startswith("headcheck")), None)
 
+    @property
+    def missed(self) -> list[str]:
+        """The wrong functions that headcheck was asked and did not catch."""
+        asked = self.of(self.ourselves, corpus.wrong(self.role)) if self.ourselves else []
+        return [each.id for each in asked if not each.failed]
+
     def ahead(self, peer: Peer) -> list[str]:
-        """The wrong functions that a peer catches and headcheck does not."""
-        if self.ourselves is None:
-            return []
-        ours = {each.id for each in self.failed(self.ourselves, corpus.wrong(self.role))}
-        return [each.id for each in self.failed(peer, corpus.wrong(self.role)) if each.id not in ours]
+        """Those of them that a peer catches."""
+        return [each.id for each in self.failed(peer, self.missed)]
 
 
 def page(runs: Sequence[Run], command: str, missing: Sequence[str]) -> str:
@@ -73,20 +80,22 @@ def section(run: Run) -> Iterator[str]:
     yield from table(run)
     yield ""
     yield from families(run)
-    yield ""
     yield "### Caught by a peer and not by headcheck"
     yield ""
     for peer in run.peers:
         if peer is not run.ourselves:
             yield f"- {peer.title}: {', '.join(run.ahead(peer)) or 'none'}."
     yield ""
+    if run.ourselves:
+        yield f"Not caught by headcheck in this profile, at this seed: {', '.join(run.missed) or 'none'}."
+        yield ""
     yield "### Right functions failed"
     yield ""
     for peer in run.peers:
         alarms = run.failed(peer, corpus.right(run.role))
         yield f"- {peer.title}: {len(alarms) or 'none'}."
         for each in alarms:
-            yield f"  - {each.id}: {each.complaint}"
+            yield f"  - {each.id}: {shorten(each.complaint, LONGEST, placeholder=' ...')}"
 
 
 def table(run: Run) -> Iterator[str]:
@@ -116,6 +125,7 @@ def families(run: Run) -> Iterator[str]:
         members = [name for name in names if name.startswith(f"{family}/")]
         counts = [str(len(run.failed(peer, members))) for peer in run.peers]
         yield f"| {family} | {len(members)} | {' | '.join(counts)} |"
+    yield ""
 
 
 def rules(runs: Sequence[Run]) -> Iterator[str]:

@@ -67,4 +67,4 @@ def said(problem: Exception) -> str:
     """An exception in one line."""
     text = " ".join(str(problem).split()).replace("|", "/")
     kind = "" if isinstance(problem, AssertionError) else f"{type(problem).__name__}: "
-    return (kind + text)[:160] or type(problem).__name__
+    return kind + text or type(problem).__name__
