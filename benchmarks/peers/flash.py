@@ -184,7 +184,8 @@ PEER = Peer(
     rule=(
         "On their grid, scaled to lengths of 1 to 256 and head dims of 32 to 111, in float16 and bfloat16: the "
         "largest error against a float32 reference is at most twice that of a naive 16-bit implementation, in "
-        "gradients three times (in the causal test twice, plus 1e-5)."
+        "gradients three times (in the causal test twice, plus 1e-5). Two largest errors of right functions can be "
+        "further apart than that."
     ),
     source="https://github.com/Dao-AILab/flash-attention/blob/0251105a2fb19d2957484b7f023cd8c115286ced/tests/test_flash_attn.py",
     trials=trials,
