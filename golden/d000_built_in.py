@@ -61,9 +61,10 @@ def _batch_first() -> bool:
 
 def _axes_exchanged() -> bool:
     """Given the same weights, the module that takes the batch first is the other on exchanged axes."""
-    batch_first, sequence_first = nn.MultiheadAttention(4, 1, batch_first=True), nn.MultiheadAttention(4, 1)
+    batch_first = nn.MultiheadAttention(4, 1, batch_first=True).double()
+    sequence_first = nn.MultiheadAttention(4, 1).double()
     sequence_first.load_state_dict(batch_first.state_dict())
-    x = torch.arange(24.0).view(2, 3, 4) / 24
+    x = torch.arange(24, dtype=torch.float64).view(2, 3, 4) / 24
     one, other = batch_first(x, x, x)[0], sequence_first(*[x.transpose(0, 1)] * 3)[0]
     return bool(torch.allclose(one, other.transpose(0, 1)))
 

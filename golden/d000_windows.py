@@ -299,8 +299,8 @@ WINDOW.confirmed(
     "this-is-efficient",
     1222,
     "This is extremely efficient",
-    "In the band pattern of ten tokens are fewer scores than in full attention, 44 of 100. (The printed function "
-    "computes all of them, see computes-every-score.)",
+    "In the band pattern of ten tokens are fewer scores than in full attention, 44 of 100; the printed function "
+    "computes all of them, see computes-every-score.",
     HOLDS,
     holds(
         lambda: _window_scores().subs({N: 10, W: 2}) == 44,

@@ -113,8 +113,13 @@ def _own_stack() -> nn.Module:
 
 def _torch_stack() -> nn.Module:
     """The same of torch."""
-    layer = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True)
-    return seeded(lambda: nn.TransformerEncoder(layer, 6, enable_nested_tensor=False))
+    return seeded(
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, 64, dropout=0.0, batch_first=True),
+            6,
+            enable_nested_tensor=False,
+        )
+    )
 
 
 def _first_losses(stack: nn.Module) -> list[float]:

@@ -255,8 +255,8 @@ WAVES.confirmed(
     "no-table-to-run-off",
     132,
     "No lookup table to run off the end of",
-    "The formula has a code for every position: that of a million lies within 1 as all do. (The code below the line "
-    "makes a table, which ends: see table-ends.)",
+    "The formula has a code for every position: that of a million lies within 1 as all do; the code below the line "
+    "makes a table, which ends: see table-ends.",
     HOLDS,
     holds(
         lambda: all(abs(sinusoid(10**6, dim, WIDTH)) <= 1 for dim in range(WIDTH)),

@@ -224,7 +224,7 @@ IDEA.confirmed(
     44,
     "measures similarity between queries and keys",
     "The product has the sign of the cosine of the angle: of [1, 0] with [3, 3], [0, 2] and [-1, 4], at 45, 90 and 104 "
-    "degrees. (Of keys of different length the more similar one may have the smaller product.)",
+    "degrees; of keys of different length the more similar one may have the smaller product.",
     HOLDS,
     holds(
         lambda: [sympy.sign(each) for each in matrix("1 0") * matrix("3 3; 0 2; -1 4").T] == [1, 0, -1],

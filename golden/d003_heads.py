@@ -117,7 +117,7 @@ COST.confirmed(
     282,
     "Time complexity: O(n² × d)",
     "With the projections of line 165, 3 n d^2 multiplications more, it is so too as n grows: the ratio to n^2 d goes "
-    "to 2. (Of the example's 6 tokens and 256 dims the projections are 98 of 100.)",
+    "to 2; of the example's 6 tokens and 256 dims the projections are 98 of 100.",
     HOLDS,
     holds(
         lambda: sympy.limit((3 * N * D**2 + 2 * N**2 * D) / (N**2 * D), N, sympy.oo) == 2,

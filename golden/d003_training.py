@@ -179,7 +179,7 @@ LOOP.confirmed(
     "set-by-the-scheduler",
     977,
     "Will be set by scheduler",
-    "From the second update on the rate is one of the schedule. (Of the first it is 0, see first-update-does-nothing.)",
+    "From the second update on the rate is one of the schedule; of the first it is 0, see first-update-does-nothing.",
     HOLDS,
     holds(
         lambda: _rates_of(4)[1:] == [*map(rate, (1, 2, 3))] and min(_rates_of(4)[1:]) > 0,
@@ -230,8 +230,8 @@ LOOP.confirmed(
     "average-loss",
     1024,
     "avg_loss = total_loss",
-    "The average of losses 3 and 1 of two batches. (It is that of the words only where all batches have as many of them, "
-    "see mean-of-means.)",
+    "The average of losses 3 and 1 of two batches; it is that of the words only where all batches have as many of them, "
+    "see mean-of-means.",
     exactly("2"),
     Derived(lambda: sympy.Rational(3 + 1, 2), lambda: torch.tensor([3, 1]).double().mean()),
     formula=r"\frac{3 + 1}{2}",
