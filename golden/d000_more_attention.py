@@ -113,7 +113,10 @@ READ.confirmed(
             )
             for j in range(3)
             for k in range(3)
-        )
+        ),
+        reference=lambda: bool(
+            (EXAMPLE.scores.reference().argsort(-1) == EXAMPLE.weights.reference().argsort(-1)).all()  # type: ignore[misc]  # an example has all three ways
+        ),
     ),
 )
 

@@ -8,7 +8,7 @@ from headcheck.golden.derived import Derived, Worked, holds, same
 from headcheck.golden.exact import matrix, softmax_rows
 from headcheck.golden.ledger import Section
 from headcheck.golden.stated import HOLDS, exactly
-from headcheck.reference import shift
+from headcheck.reference import shift, softmax
 
 WHY = Section("002", "why-scaled")
 HAND = Section("002", "attention-by-hand")
@@ -25,6 +25,12 @@ def _ahead() -> torch.Tensor:
     """How far the targets of the reference are from its inputs."""
     given, target = shift(torch.arange(6)[None])
     return (target - given)[0]
+
+
+def _is_distribution(rows: torch.Tensor) -> bool:
+    """Whether each row is positive and sums to one within its roundings."""
+    near_one = (rows.sum(dim=-1) - 1).abs() < rows.shape[-1] * torch.finfo(rows.dtype).eps
+    return bool((rows > 0).all() and near_one.all())
 
 
 WHY.not_checkable(
@@ -111,7 +117,8 @@ WHOLE.confirmed(
             and all(
                 each.is_positive for each in softmax_rows(sympy.Matrix([sympy.symbols("s t", real=True)]))
             )
-        )
+        ),
+        reference=lambda: _is_distribution(softmax(torch.linspace(-9, 9, 14).double().view(2, 7))),
     ),
 )
 CODE.behaviour(

@@ -48,7 +48,8 @@ for name, line, place, number in (
             lambda number=number: (  # type: ignore[misc]
                 _called(EncoderLayer(CONFIG), MEMORY)[number]
                 == ("self_attention", "norm", "feed_forward", "norm")[number]
-            )
+            ),
+            one_way="The order of the steps is read off a call of the reference.",
         ),
     )
 LAYERS.confirmed(
