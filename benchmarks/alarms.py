@@ -20,6 +20,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from headcheck.agreement.families import TORCH
 from headcheck.engine import PROFILES, Engine
 from headcheck.laws import choose
 from headcheck.roles import role
@@ -28,11 +29,14 @@ from tests.faults import VARIANTS
 from tests.faults.judging import declared
 from tests.roles import RIGHT
 
+COMPILED = {member.subject for member in TORCH if member.slow}
+"""Built-in subjects that compile for seconds at each new kind of call: `headcheck agree torch --profile gate`."""
+
 
 def subjects() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and declaration of all that is right and can be had here."""
     for name, builtin in builtins().items():
-        if not builtin.missing:
+        if not builtin.missing and name not in COMPILED and "cpu" in builtin.declaration().devices:
             yield f"built-in {name}", builtin.declaration
     for name, variant in VARIANTS.items():
         yield f"attention {name}", lambda variant=variant: declared(variant)

@@ -41,7 +41,7 @@ class Row:
     subject: str
     what: str
     ratio: float = 0.0
-    same_bits: bool = True
+    same_bits: bool | None = None
     peak_bytes: int = 0
     seconds: float = 0.0
     refused: str = ""
@@ -183,16 +183,18 @@ def matrix(device: str, profile: str) -> str:
 
 
 def table(heading: str, rows: Sequence[Row]) -> str:
-    """One section."""
+    """One section; a cell is empty where nothing was measured."""
     head = "| subject | what | error / bound | same bits | peak MiB | ms |\n|---|---|---|---|---|---|"
-    lines = [
-        f"| {row.subject} | {row.what} | not applicable: {row.refused} | | | |"
-        if row.refused
-        else f"| {row.subject} | {row.what} | {row.ratio:.3f} | {'yes' if row.same_bits else 'no'} "
-        f"| {row.peak_bytes / 2**20:.1f} | {1e3 * row.seconds:.2f} |"
-        for row in rows
-    ]
-    return "\n".join([f"## {heading}", "", head, *lines])
+    return "\n".join([f"## {heading}", "", head, *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    if row.refused:
+        return f"| {row.subject} | {row.what} | not applicable: {row.refused} | | | |"
+    bits = {None: "", True: "yes", False: "no"}[row.same_bits]
+    peak = f"{row.peak_bytes / 2**20:.1f}" if row.peak_bytes else ""
+    taken = f"{1e3 * row.seconds:.2f}" if row.seconds else ""
+    return f"| {row.subject} | {row.what} | {row.ratio:.3f} | {bits} | {peak} | {taken} |"
 
 
 def record(device: str, length: int, examples: int, profile: str) -> str:

@@ -12,7 +12,7 @@ from headcheck.attention.subject import AttentionSubject
 
 ENTRY = "aten::scaled_dot_product_attention"
 """What every backend of torch's function is called through: it says nothing of which one ran."""
-TELLING = ("attention", "Compiled", "multi_head")
+TELLING = ("attention", "Torch-Compiled", "multi_head")
 
 
 def operators_of(call: Callable[[], object]) -> tuple[str, ...]:

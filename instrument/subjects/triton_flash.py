@@ -20,7 +20,7 @@ BLOCK = 32
     install="pip install triton",
 )
 def triton_flash() -> Attention:
-    """Where there is no CUDA device, TRITON_INTERPRET=1 runs it in Triton's interpreter."""
+    """Where there is no CUDA device, TRITON_INTERPRET=1 and --device cpu run it in Triton's interpreter."""
     return Attention(
         _attention,
         name="triton-flash",
@@ -33,7 +33,7 @@ def triton_flash() -> Attention:
         dropout=False,
         gradients=False,
         may_refuse=True,
-        devices=("cuda", "cpu"),
+        devices=("cuda",),
         dtypes=("float16", "float32"),
         effort=0.1,
     )
