@@ -182,7 +182,7 @@ def a_key_mask_is_a_mask_of_every_query(attention: MultiHeadSubject, x: MultiHea
     formula="a bias of log 2 on a key = that key given twice, whatever other mask there is",
     guards="A float mask of the keys that is read as a boolean one, or added twice where both masks are given.",
     needs=("additive", "additive_key_mask"),
-    given=(having(mode="cross", mask="none", padding=False, mask_kind="additive"), at_least(kv_len=2)),
+    given=(having(mode="cross", mask="none", padding=False), at_least(kv_len=2)),
 )
 def a_key_bias_of_log_two_counts_a_key_twice(
     attention: MultiHeadSubject, x: MultiHeadInputs
@@ -195,7 +195,8 @@ def a_key_bias_of_log_two_counts_a_key_twice(
     order = torch.cat([torch.arange(kv_len), chosen.nonzero()[:, 0]])
     twice = x.with_keys(order)
     bias = (math.log(2) * chosen.double()).expand(len(x.query), -1)
-    alone = x.but(is_real=torch.ones(len(x.query), kv_len, dtype=torch.bool), key_bias=bias)
+    additive = x.but(case=x.case.but(mask_kind="additive"))
+    alone = additive.but(is_real=torch.ones(len(x.query), kv_len, dtype=torch.bool), key_bias=bias)
     beside = alone.masked(torch.ones(len(x.query), 1, x.query.shape[1], kv_len, dtype=torch.bool))
     expected = attention(twice)
     for biased in (alone, beside):

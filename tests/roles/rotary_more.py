@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.faults.strides import as_if_contiguous
 from tests.roles import wrong
 from tests.roles.rotary import by_halves, frequencies, half, table
 
@@ -87,26 +86,3 @@ def slow_waves_stand_still(x: Tensor, positions: Tensor) -> Tensor:
     angles = positions[..., None].float() * moving
     angles = angles[:, None] if positions.ndim == 2 else angles
     return by_halves(x, angles.cos(), angles.sin())
-
-
-class _Dense(torch.autograd.Function):
-    """A cotangent that is not expanded is read as if it were contiguous."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        context.save_for_backward(cos, sin)
-        return by_halves(x, cos, sin)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (cos, sin), (g,) = context.saved_tensors, gradients
-        return by_halves(g if 0 in g.stride() else as_if_contiguous(g), cos, -sin), None, None
-
-
-@wrong(
-    "A cotangent that lies otherwise is read as if it were contiguous.",
-    breaks="gradients/a-strided-cotangent-changes-nothing",
-    real="https://github.com/unslothai/unsloth/pull/10617",
-)
-def cotangent_read_as_dense(x: Tensor, positions: Tensor) -> Tensor:
-    return _Dense.apply(x, *table(positions, x.shape[-1]))
