@@ -1,6 +1,6 @@
 """The laws against the fault corpus: every fault breaks a law that a person would name, no right variant any.
 
-The whole matrix, all laws against all faults at several seeds, is `benchmarks/teeth.py`.
+The whole matrix, all laws against all faults at several seeds, is `headcheck teeth`.
 """
 
 from dataclasses import replace
