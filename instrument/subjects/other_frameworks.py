@@ -1,9 +1,11 @@
 """Attention functions of frameworks other than torch and JAX: tinygrad, MLX, OpenVINO."""
 
 from functools import cache
+from shutil import which
 from typing import Any
 
 from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
 from headcheck.subjects import builtin
 
 
@@ -17,6 +19,11 @@ def tinygrad_attention() -> Attention:
     """Each new shape is compiled, so that a call takes a good part of a second."""
     import tinygrad
     from torch import Tensor
+
+    if which("clang") is None:
+        raise SubjectError(
+            "tinygrad compiles by clang on the CPU, which is not there; install Debian's clang, or its like"
+        )
 
     from headcheck.subjects._arrays import array, tensor
 
