@@ -340,6 +340,14 @@ def test_the_page_shows_deviations_first_and_what_was_not_judged():
     assert "absent: not installed; `pip install absent`" in explained
 
 
+def test_subjects_of_a_family_are_judged_by_name():
+    """headcheck matrix hf:llama: a member of a family stands beside a built-in one."""
+    here, missing = chosen(names=["reference", "hf:llama"])
+    assert {each.name for each in [*here, *missing]} == {"reference", "hf:llama"}
+    with pytest.raises(HeadcheckError, match="there is no built-in subject 'no-such'"):
+        chosen(names=["no-such"])
+
+
 def test_a_name_that_no_subject_holds_is_refused():
     """headcheck matrix --only PART: a part that matches nothing is told."""
     with pytest.raises(HeadcheckError, match="no built-in subject has no-such in its name"):
