@@ -148,6 +148,8 @@ def openvino_attention() -> Attention:
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
+        if is_causal and attn_mask is not None:
+            raise ValueError("beside causal the mask is ignored, as the operator's documentation says")
         mask = (0, "")
         if attn_mask is not None:
             mask = (attn_mask.ndim, "f32" if attn_mask.is_floating_point() else "boolean")
@@ -160,6 +162,7 @@ def openvino_attention() -> Attention:
         name="openvino-attention",
         masks=("boolean", "additive"),
         causal="top-left",
+        mask_with_causal="refused",
         empty_rows="undefined",
         grouped_heads=False,
         dropout=False,
