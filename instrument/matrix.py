@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
-from headcheck.subjects import BuiltIn, builtins
+from headcheck.subjects import BuiltIn, builtins, named
 from headcheck.verdict import Counterexample, LawResult, Verdict
 
 
@@ -56,14 +56,26 @@ class Record:
         )
 
 
-def chosen(parts: Sequence[str] = ()) -> tuple[list[BuiltIn], list[BuiltIn]]:
-    """The built-in subjects whose name holds one of the parts (all where there are none): here, and not installed."""
-    named = [each for name, each in builtins().items() if not parts or any(part in name for part in parts)]
-    if not named:
+def chosen(parts: Sequence[str] = (), names: Sequence[str] = ()) -> tuple[list[BuiltIn], list[BuiltIn]]:
+    """Built-in subjects: here, and not installed.
+
+    Those named, members of families such as hf:llama too; or those whose name holds one of the parts; or all.
+    """
+    found = [_named(name) for name in names] or [
+        each for name, each in builtins().items() if not parts or any(part in name for part in parts)
+    ]
+    if not found:
         raise HeadcheckError(
             f"no built-in subject has {' or '.join(parts)} in its name; `headcheck subjects` lists them"
         )
-    return [each for each in named if not each.missing], [each for each in named if each.missing]
+    return [each for each in found if not each.missing], [each for each in found if each.missing]
+
+
+def _named(name: str) -> BuiltIn:
+    found = named(name)
+    if found is None:
+        raise HeadcheckError(f"there is no built-in subject {name!r}; `headcheck subjects` lists them")
+    return found
 
 
 def judge_all(

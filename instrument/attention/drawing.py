@@ -59,8 +59,15 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
         cotangent_layout=_sometimes(random, 0.3, DRAWN_LAYOUTS) or "contiguous",
         seed=random.randrange(1_000_000),
     )
-    affordable = _affordable(_supported(_twin(random, case), subject))
+    affordable = shorter(_affordable(_supported(_twin(random, case), subject)), subject)
     return fit(_with_visibility(random, affordable, subject), subject)
+
+
+def shorter(case: Case, subject: AttentionSubject) -> Case:
+    """Both lengths the smaller one, where the subject takes equal ones only: `fit` would take the larger."""
+    if subject.declaration.rectangular:
+        return case
+    return case.but(q_len=min(case.q_len, case.kv_len), kv_len=min(case.q_len, case.kv_len))
 
 
 def _lengths(random: Random) -> tuple[int, int]:

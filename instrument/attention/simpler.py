@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from headcheck.attention.case import Case
-from headcheck.attention.drawing import fit
+from headcheck.attention.drawing import fit, shorter
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.numbers import below, dropped, rounder_numbers, rounder_tensors, tensors_of, written
@@ -19,8 +19,7 @@ PLAINER_VALUES = ("integers", "normal", "large")
 def simpler(case: Case, subject: AttentionSubject) -> Iterator[Case]:
     """Cases simpler than this one; whether they still break the law is for the caller to try."""
     for step in _steps(case, subject):
-        square = {"q_len": min(step.q_len, step.kv_len), "kv_len": min(step.q_len, step.kv_len)}
-        fitted = fit(step if subject.declaration.rectangular else step.but(**square), subject)
+        fitted = fit(shorter(step, subject), subject)
         if fitted != case:
             yield fitted
 

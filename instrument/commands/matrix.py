@@ -13,6 +13,12 @@ LIMIT_S = 900.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be narrowed, kept and written."""
     parser.add_argument(
+        "subjects",
+        metavar="SUBJECT",
+        nargs="*",
+        help="these only, such as hf:llama; default: all built-in ones",
+    )
+    parser.add_argument(
         "--only", metavar="PART", action="append", default=[], help="only subjects whose name holds PART"
     )
     parser.add_argument(
@@ -39,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     known = read_baseline(arguments.baseline) if arguments.baseline else ()
     require_writable(arguments.page)
-    here, missing = chosen(arguments.only)
+    here, missing = chosen(arguments.only, arguments.subjects)
     told: list[Record] = []
 
     def tell(record: Record) -> None:

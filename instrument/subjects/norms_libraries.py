@@ -72,7 +72,7 @@ for _model in MODELS:
     "torchtune-rms-norm",
     "torchtune's RMSNorm.",
     needs=("torchtune", "torchao"),
-    install="pip install torchtune torchao",
+    install="pip install torchtune torchao==0.9.0",
 )
 def torchtune_rms_norm() -> RMSNorm:
     """In float32."""

@@ -1,9 +1,11 @@
 """Attention functions of frameworks other than torch and JAX: tinygrad, MLX, OpenVINO."""
 
 from functools import cache
+from shutil import which
 from typing import Any
 
 from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
 from headcheck.subjects import builtin
 
 
@@ -17,6 +19,11 @@ def tinygrad_attention() -> Attention:
     """Each new shape is compiled, so that a call takes a good part of a second."""
     import tinygrad
     from torch import Tensor
+
+    if which("clang") is None:
+        raise SubjectError(
+            "tinygrad compiles by clang on the CPU, which is not there; install Debian's clang, or its like"
+        )
 
     from headcheck.subjects._arrays import array, tensor
 
@@ -141,6 +148,8 @@ def openvino_attention() -> Attention:
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
+        if is_causal and attn_mask is not None:
+            raise ValueError("beside causal the mask is ignored, as the operator's documentation says")
         mask = (0, "")
         if attn_mask is not None:
             mask = (attn_mask.ndim, "f32" if attn_mask.is_floating_point() else "boolean")
@@ -153,6 +162,7 @@ def openvino_attention() -> Attention:
         name="openvino-attention",
         masks=("boolean", "additive"),
         causal="top-left",
+        mask_with_causal="refused",
         empty_rows="undefined",
         grouped_heads=False,
         dropout=False,

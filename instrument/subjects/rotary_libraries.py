@@ -43,7 +43,7 @@ def _rowed(name: str, turn: Callable[[Any], Any], **more: Any) -> Rotary:
     "torchtune-rotary",
     "torchtune's RotaryPositionalEmbeddings.",
     needs=("torchtune", "torchao"),
-    install="pip install torchtune torchao",
+    install="pip install torchtune torchao==0.9.0",
 )
 def torchtune_rotary() -> Rotary:
     """BLHD, a table of 4,096 positions."""

@@ -29,7 +29,7 @@ def _given(tensor: Any) -> Any:
     "torchtune-attention",
     "torchtune's attention behind its MultiHeadAttention.",
     needs=("torchtune", "torchao"),
-    install="pip install torchtune torchao",
+    install="pip install torchtune torchao==0.9.0",
 )
 def torchtune_attention() -> Attention:
     """The function that its modules call; its mask has no axis of heads: these are given as batches beside it."""
