@@ -3,7 +3,7 @@
 Each gives a function from a case to a case that does nothing to a case that is already there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from headcheck.recipes import Recipe
@@ -54,6 +54,19 @@ def one_of(field: str, *options: object) -> Repair:
         if field == "values" and case.written_out:
             return case
         return case.but(**{field: options[case.seed % len(options)]})
+
+    return repair
+
+
+def alternately(*groups: Sequence[Callable[[AnyCase], AnyCase]]) -> Callable[[AnyCase], AnyCase]:
+    """One of these groups of repairs, for some cases none: which one is the case's own choice."""
+
+    def repair(case: AnyCase) -> AnyCase:
+        if case.written_out:
+            return case
+        for each in groups[case.seed // 11 % len(groups)]:
+            case = each(case)
+        return case
 
     return repair
 

@@ -19,7 +19,7 @@ from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
 
 SEEDED = 2000
-DRAWN = 300
+DRAWN = 600
 
 
 @functools.cache

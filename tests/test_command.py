@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from headcheck.attention import drawing
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs, build, lay_out
+from headcheck.attention.drawing import DRAWN_LAYOUTS
+from headcheck.attention.inputs import MASK_LAYOUTS, MIXED, Inputs, build, lay_out
 from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import DTYPES
@@ -149,9 +150,9 @@ OF_FIELDS: dict[str, tuple[Any, ...]] = {
     "mask": tuple(PATTERNS),
     "mask_form": ("boolean", "additive", "lowest", "bias"),
     "mask_axes": AXES,
-    "layout": (*LAYOUTS, *MIXED),
+    "layout": (*DRAWN_LAYOUTS, *MIXED),
     "mask_layout": tuple(MASK_LAYOUTS),
-    "cotangent_layout": tuple(LAYOUTS),
+    "cotangent_layout": DRAWN_LAYOUTS,
     "scale": (None, -0.5, 1.0),
     "softcap": (None, 0.5, 20.0),
     "batch": (1, 2, 3),
@@ -177,7 +178,7 @@ def test_seeded_draws_reach_every_rare_condition() -> None:
 
 
 def test_hypothesis_draws_reach_every_rare_condition_of_small_shapes() -> None:
-    """Each condition that a small shape can show has its share of 300 Hypothesis draws."""
+    """Each condition that a small shape can show has its share of 600 Hypothesis draws."""
     found = hypothesis_inputs()
     assert len(found) >= DRAWN * 0.9
     require_often(counted(found, CONDITIONS), list(CONDITIONS), len(found))

@@ -49,6 +49,14 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     "without": (given.without("sinks", "window"), lambda c: not c.sinks and c.window is None),
     "at_least": (shared.at_least(kv_len=3, batch=2), lambda c: c.kv_len >= 3 and c.batch >= 2),
     "at_most": (shared.at_most(kv_len=3, q_len=2), lambda c: c.kv_len <= 3 and c.q_len <= 2),
+    "alternately": (
+        shared.alternately((given.unmasked,), ()),
+        lambda c: (
+            c.written_out
+            or c.seed // 11 % 2 == 1
+            or (c.mask == "none" and not c.is_causal and c.window is None)
+        ),
+    ),
     "one_in": (
         shared.one_in(3, given.unmasked, shared.at_most(q_len=1)),
         lambda c: (
@@ -63,6 +71,25 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     ),
     "beside_a_block": (given.beside_a_block, lambda c: c.kv_len in (15, 16, 17, 31, 32, 33, 63, 64, 65)),
     "alike": (given.alike("batch", "heads"), lambda c: c.batch == c.heads),
+    "wide_heads": (
+        given.wide_heads,
+        lambda c: (
+            c.head_dim in (40, 72, 80, 96, 112) and c.batch == 1 and max(c.q_len - 5, c.kv_len - 17) <= 0
+        ),
+    ),
+    "many_queries": (
+        given.many_queries,
+        lambda c: (
+            c.q_len in (66, 96, 129, 130)
+            and c.batch == 1
+            and max(c.kv_len - 33, c.head_dim - 4, c.value_dim - 4) <= 0
+        ),
+    ),
+    "causal_over_whole_blocks": (
+        given.causal_over_whole_blocks,
+        lambda c: c.is_causal and c.q_len == c.kv_len == (64, 128, 128, 192)[c.seed % 4],
+    ),
+    "equal_widths": (given.equal_widths, lambda c: c.value_dim == c.head_dim),
     "equal_heads": (given.equal_heads, lambda c: c.kv_heads == c.heads),
     "grouped": (given.grouped, lambda c: 1 < c.kv_heads < c.heads),
     "having": (shared.having(batch=2), lambda c: c.batch == 2),

@@ -129,6 +129,7 @@ STRIDES = {
     "cached": (H * (L + 5) * D, (L + 5) * D, D, 1),
     "packed": (3 * H * L * D, 3 * L * D, 3 * D, 1),
     "offset": (H * L * D, L * D, D, 1),
+    "stacked": ((H + 2) * L * D, L * D, D, 1),
 }
 
 

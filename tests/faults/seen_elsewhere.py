@@ -74,7 +74,7 @@ def full_causal_tiles_not_rescaled(call: Call) -> Tensor:
 
 
 @fault(
-    "(kv_len - 1) // 64 full tiles and a rest: keys that fill the last tile exactly lose it.",
+    "There are (kv_len - 1) // 64 full tiles and a rest: keys that fill the last tile exactly lose it.",
     breaks="accuracy/a-moving-maximum-rescales-all",
     naive="SH",
     when=("kv_len % 64 = 0", "kv_len > 64"),
