@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from textwrap import shorten
 
 import torch
@@ -49,7 +50,7 @@ class Run:
 
 def page(runs: Sequence[Run], command: str, missing: Sequence[str]) -> str:
     """The whole page."""
-    packages = ("hypothesis", "numpy", *(("onnx",) if not missing else ()))
+    packages = ("hypothesis", "numpy", *(("onnx",) if find_spec("onnx") else ()))
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     left_out = corpus.perilous()
     lines = [
