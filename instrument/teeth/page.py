@@ -48,7 +48,8 @@ def _table_of_runs(of_runs: Sequence[Run]) -> Iterator[str]:
     for run in of_runs:
         counts = (killed(run.faults), killed(run.faults, outside=True), killed(run.faults, outside=False))
         shown = " | ".join(f"{caught} of {all_of}" for caught, all_of in counts)
-        yield f"| {run.profile} | {run.seed} | {shown} | {len(run.failed)} of {len(run.variants)} |"
+        failed = f"{len(run.failed)} of {len(run.variants)}" if run.variants else "not judged"
+        yield f"| {run.profile} | {run.seed} | {shown} | {failed} |"
 
 
 def _efforts(of_runs: Sequence[Run]) -> Iterator[str]:
