@@ -62,6 +62,7 @@ MISTAKES = {
     f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",
     f"replay {RIGHT} {LAW} kv_lem=2": "cannot read 'kv_lem=2' in the case",
     f"replay {RIGHT} {LAW} values=odd": "cannot build the case: KeyError: 'odd'",
+    "subjects no-such-subject": "no built-in subject has 'no-such-subject' in its name",
     "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
     "probe": "the following arguments are required: SUBJECT",
 }
@@ -188,6 +189,18 @@ def test_laws_lists_every_law(capsys: pytest.CaptureFixture[str]) -> None:
     law = all_laws()[LAW]
     full = capsys.readouterr().out
     assert all(part in full for part in (law.id, law.statement, law.source, law.guards))
+
+
+def test_subjects_are_listed_with_what_installs_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are here with what they are, then those that are not with the line that brings them."""
+    assert main(["subjects", "torch-sdpa"]) == 0
+    here = capsys.readouterr().out
+    assert "torch-sdpa-math " in here
+    assert "jax" not in here
+    assert main(["subjects"]) == 0
+    here, _, missing = capsys.readouterr().out.partition("not installed: ")
+    assert "pip install" not in here
+    assert all("pip install" in line for line in missing.splitlines()[1:])
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
