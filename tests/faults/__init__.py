@@ -17,8 +17,8 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headcheck.declarations import Attention
@@ -39,6 +39,8 @@ class Entry:
     features: tuple[str, ...]
     defined_at: tuple[str, int]
     make: Callable[[], Function]
+    declares: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its declaration, where it claims something."""
 
     @property
     def family(self) -> str:
@@ -57,6 +59,7 @@ class Entry:
             dtypes=self.dtypes,
             gradients=getattr(self, "gradients", None),
             arithmetic={"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
+            **self.declares,
         )
 
     @property
@@ -107,6 +110,7 @@ def fault(
     when: tuple[str, ...] = (),
     dtypes: tuple[str, ...] | None = None,
     peril: str | None = None,
+    declares: Mapping[str, Any] | None = None,
     replaces: Function | None = None,
     features: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
@@ -124,6 +128,7 @@ def fault(
             when=when,
             dtypes=dtypes,
             peril=peril,
+            declares=declares or {},
         )
         return _enter(FAULTS, entry)
 

@@ -29,6 +29,7 @@ class Call:
     sinks: Tensor | None = None
     alibi_slopes: Tensor | None = None
     return_lse: bool = False
+    return_weights: bool = False
 
     def but(self, **changes: Any) -> "Call":
         """The same call with some arguments changed."""
@@ -80,7 +81,7 @@ class Call:
 
 Attend = Callable[[Call], Any]
 
-FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse")
+FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse", "return_weights")
 
 
 def canonical(
