@@ -22,6 +22,7 @@ def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = 
         f"{len(corpus.wrong)} faults, each a right function with one thing wrong, and {len(corpus.right)} right",
         "variants of such functions.",
         "A fault is *held out* by a hash of its id; seconds are on the wall of a shared machine, on one core each.",
+        "A run of few faults is one of those that another profile had left.",
         "",
         *_table_of_runs(of_runs),
         "",
