@@ -91,7 +91,8 @@ def _line(run: Any) -> str:
         parts.append(
             f"the first law after {taken.seconds[0]:.2f} s and {taken.examples[0]:.0f} examples (medians)"
         )
-    parts.append(f"{len(run.failed)} of {len(run.variants)} right variants failed")
+    if run.variants:
+        parts.append(f"{len(run.failed)} of {len(run.variants)} right variants failed")
     told = [f"  survives: {name}" for name in run.survivors]
     told += [f"  failed wrongly: {each.id} by {', '.join(each.broken)}" for each in run.failed]
     return "\n".join(["; ".join(parts), *told])

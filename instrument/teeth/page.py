@@ -77,7 +77,8 @@ def _remarks(of_runs: Sequence[Run]) -> Iterator[str]:
         for each in run.failed
     ]
     yield f"- Survivors: {', '.join(survivors) or 'none'}."
-    yield f"- Right variants failed: {'; '.join(failed) or 'none'}."
+    judged = any(run.variants for run in of_runs)
+    yield f"- Right variants failed: {'; '.join(failed) or ('none' if judged else 'not judged in these runs')}."
 
 
 def _matrix(whole: Sequence[Outcome], corpus: Corpus, picture: str) -> Iterator[str]:
