@@ -1,5 +1,6 @@
 """Tensors written out in a case: nested numbers, made to fit a shape, made rounder, made fewer."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -84,7 +85,8 @@ def rounder_numbers(number: float) -> Iterator[float]:
     if number == float("-inf"):
         yield 0.0
         return
-    for candidate in (0.0, 1.0, float(round(number)), round(number, 1), round(number, 2)):
+    away = math.copysign(math.floor(abs(number)) + 1.0, number)
+    for candidate in (0.0, 1.0, float(round(number)), away, round(number, 1), round(number, 2)):
         if _complexity(candidate) < _complexity(number):
             yield candidate
 

@@ -279,8 +279,40 @@ def test_fitting_is_done_in_one_go() -> None:
 
 @pytest.mark.parametrize("name", ["reference", *STRICT])
 def test_the_work_of_a_drawn_case_is_bounded(name: str) -> None:
-    """No draw costs more than drawing.WORK, so that no example is slow."""
+    """No draw costs more than drawing.WORK, so that no example is slow; but a few have both lengths of models."""
     subject = prepared() if name == "reference" else strict(name)
-    for c in seeded(subject, 1000):
-        work = c.batch * c.heads * c.q_len * c.kv_len * (c.head_dim + c.value_dim)
-        assert work <= drawing.WORK, f"{c}: {work}"
+    cases = list(seeded(subject, 1000))
+    long = [c for c in cases if min(c.q_len, c.kv_len) > max(drawing.LONG) - 1]
+    for c in cases:
+        scores = c.batch * c.heads * c.q_len * c.kv_len
+        assert c in long or scores <= drawing.SCORES, f"{c}: {scores}"
+        assert c in long or scores * (c.head_dim + c.value_dim) <= drawing.WORK, f"{c}: {scores}"
+    assert len(long) < 20
+    assert all(c.batch * c.heads <= 2 and c.head_dim + c.value_dim <= 32 for c in long)
+
+
+def test_sizes_of_real_models_are_drawn() -> None:
+    """Among the cases of one gate there are long lengths, wide and many heads, large groups and batches: jointly."""
+    cases = list(seeded(prepared(), 8000))
+    sizes = {
+        "q_len": lambda c: c.q_len > 512,
+        "kv_len": lambda c: c.kv_len > 2048,
+        "both": lambda c: min(c.q_len, c.kv_len) > 256,
+        "head_dim": lambda c: c.head_dim > 128,
+        "value_dim": lambda c: c.value_dim > 128,
+        "heads": lambda c: c.heads > 16,
+        "group": lambda c: c.heads >= 8 * c.kv_heads,
+        "batch": lambda c: c.batch > 16,
+    }
+    conditions = {
+        "causal": lambda c: c.is_causal,
+        "boolean mask": lambda c: c.mask != "none" and c.mask_form == "boolean",
+        "bias": lambda c: c.mask != "none" and c.mask_form != "boolean",
+        "a half dtype": lambda c: c.dtype in ("float16", "bfloat16"),
+        "a layout": lambda c: c.layout != "contiguous",
+        "an odd width": lambda c: c.value_dim != c.head_dim,
+    }
+    for size, is_large in sizes.items():
+        large = [c for c in cases if is_large(c)]
+        for condition, holds in conditions.items():
+            assert any(map(holds, large)), f"no case with a large {size} and {condition}"

@@ -295,7 +295,7 @@ def test_no_step_leads_back_from_written_numbers() -> None:
     """No case that one step leads to has the given one among its own simpler cases."""
     written = [case for start in starts() for case in simpler(start, reference()) if case.written_out]
     drawn = [drawing.fit(Case(kv_len=2, numbers=(("value", (0.0, 1.0)), ("query", (2.5,)))), reference())]
-    for case in (*written[:10], *drawn):
+    for case in (*sorted(written, key=lambda case: case.elements)[:10], *drawn):
         for step in simpler(case, reference()):
             back = [str(each) for each in simpler(step, reference())]
             assert str(case) not in back, f"{case} -> {step} -> {case}"

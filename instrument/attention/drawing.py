@@ -23,26 +23,38 @@ Option = TypeVar("Option")
 SHORT = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9)
 BLOCKS = (15, 16, 17, 17, 24, 31, 32, 33, 33)
 LONG = (63, 64, 65, 96, 127, 128, 129, 130, 191, 257)
+KEYS = (300, 512, 513, 1025, 1025, 2049, 4097)
+"""Keys of a few queries: what is decoded reads a long cache."""
+QUERIES = (257, 300, 513, 1025)
+"""Queries of a few keys."""
+BOTH = (257, 384, 512, 512, 513)
+"""Queries and keys of one case: rare, for each costs as much as ten others."""
 DIMS = (1, 2, 3, 4, 4, 5, 8, 8, 16)
-WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 65, 80, 128)
+WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 64, 65, 80, 96, 128, 128, 129, 160, 192, 256, 320)
+KV_HEADS, MANY_KV_HEADS = (1, 1, 2, 3), (4, 5, 8, 12, 17)
+GROUPS, LARGE_GROUPS = (1, 1, 2, 3, 4, 5), (7, 8, 16)
+BATCHES, LARGE_BATCHES = (1, 1, 1, 2, 2, 3, 3, 5), (8, 9, 16, 17, 33, 65)
+LARGE = 0.06
+"""The chance that an axis has a size of real models, each for itself."""
 DRAWN_LAYOUTS = tuple(name for name in LAYOUTS if name != "stacked")
 """The laws of memory ask for a stack; elsewhere "packed" and "cached" have its gaps."""
 WRITTEN = ("query", "key", "value")
-WORK = 120_000
-"""The largest product of batch, heads, q_len, kv_len and the dims: it bounds the time of an example."""
+SCORES = 60_000
+WORK = 1_000_000
+"""The largest numbers of scores, and of products of their sums: they bound the time of an example."""
 SQUARE = 257
 """The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
 
 
 def draw(random: Random, subject: AttentionSubject) -> Case:
     """One case within what the subject supports."""
-    kv_heads = random.choice((1, 1, 2, 3))
-    group = random.choice((1, 1, 2, 3, 4, 5)) if subject.has("grouped_heads") else 1
+    kv_heads = _sized(random, KV_HEADS, MANY_KV_HEADS)
+    group = _sized(random, GROUPS, LARGE_GROUPS) if subject.has("grouped_heads") else 1
     q_len, kv_len = _lengths(random)
     head_dim, value_dim = _dims(random)
     case = Case(
         dtype=_dtype(random, subject),
-        batch=random.choice((1, 1, 1, 2, 2, 3, 3, 5)),
+        batch=_sized(random, BATCHES, LARGE_BATCHES),
         heads=kv_heads * group,
         kv_heads=kv_heads,
         q_len=q_len,
@@ -59,7 +71,8 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
         cotangent_layout=_sometimes(random, 0.3, DRAWN_LAYOUTS) or "contiguous",
         seed=random.randrange(1_000_000),
     )
-    affordable = shorter(_affordable(_supported(_twin(random, case), subject)), subject)
+    supported = _supported(shorter(_twin(random, case), subject), subject)
+    affordable = shorter(_affordable(random, supported), subject)
     return fit(_with_visibility(random, affordable, subject), subject)
 
 
@@ -70,20 +83,30 @@ def shorter(case: Case, subject: AttentionSubject) -> Case:
     return case.but(q_len=min(case.q_len, case.kv_len), kv_len=min(case.q_len, case.kv_len))
 
 
+def _sized(random: Random, usual: Sequence[int], large: Sequence[int]) -> int:
+    return random.choice(large if random.random() < LARGE else usual)
+
+
 def _lengths(random: Random) -> tuple[int, int]:
     kind = random.random()
-    if kind < 0.52:
+    if kind < 0.006:
+        return random.choice(BOTH), random.choice(BOTH)
+    if kind < 0.50:
         return random.choice(SHORT), random.choice(SHORT)
-    if kind < 0.80:
+    if kind < 0.77:
         return random.choice((*SHORT, *BLOCKS, *BLOCKS)), random.choice((2, 8, *BLOCKS))
-    if kind < 0.87:
+    if kind < 0.84:
         return random.choice(LONG), random.choice((*SHORT, *LONG))
-    return random.choice((1, 2, 3, 5)), random.choice((*LONG, 1025))
+    if kind < 0.88:
+        return random.choice(QUERIES), random.choice((*SHORT, *BLOCKS, *LONG))
+    return random.choice((1, 2, 3, 5, 17)), random.choice((*LONG, *KEYS))
 
 
 def _dims(random: Random) -> tuple[int, int]:
     head_dim = random.choice(DIMS if random.random() < 0.85 else WIDE_DIMS)
-    return head_dim, head_dim if random.random() < 0.5 else random.choice(DIMS)
+    if random.random() < 0.5:
+        return head_dim, head_dim
+    return head_dim, random.choice(DIMS if random.random() < 0.85 else WIDE_DIMS)
 
 
 def _dtype(random: Random, subject: AttentionSubject) -> str:
@@ -105,27 +128,34 @@ def _twin(random: Random, case: Case) -> Case:
     return case
 
 
-def _affordable(case: Case) -> Case:
-    """The case with axes cut, the least telling first, until its work is bounded."""
-
-    def work(c: Case) -> int:
-        return c.batch * c.heads * c.q_len * c.kv_len * (c.head_dim + c.value_dim)
-
-    cuts: Sequence[dict[str, Any]] = (
+def _affordable(random: Random, case: Case) -> Case:
+    """The case with axes cut, in any order, until its scores and its work are bounded."""
+    if min(case.q_len, case.kv_len) in BOTH:
+        return _cut(case, batch=1, kv_heads=1, heads=2, head_dim=16, value_dim=16)
+    cuts: list[dict[str, int]] = [
         {"batch": 2},
-        {"head_dim": 16, "value_dim": min(case.value_dim, 16)},
         {"heads": 2 * case.kv_heads},
         {"kv_heads": 1, "heads": 2},
-        {"batch": 1},
-        {"head_dim": 4, "value_dim": min(case.value_dim, 4)},
-        {"heads": 1},
+        {"head_dim": 16, "value_dim": 16},
         {"q_len": 33},
-    )
-    for cut in cuts:
-        if work(case) <= WORK:
+    ]
+    random.shuffle(cuts)
+    for cut in (
+        *cuts,
+        {"batch": 1},
+        {"heads": 1, "kv_heads": 1},
+        {"head_dim": 4, "value_dim": 4},
+        {"q_len": 5},
+    ):
+        scores = case.batch * case.heads * case.q_len * case.kv_len
+        if scores <= SCORES and scores * (case.head_dim + case.value_dim) <= WORK:
             break
-        case = case.but(**{name: min(getattr(case, name), most) for name, most in cut.items()})
+        case = _cut(case, **cut)
     return case
+
+
+def _cut(case: Case, **most: int) -> Case:
+    return case.but(**{axis: min(getattr(case, axis), size) for axis, size in most.items()})
 
 
 def _with_visibility(random: Random, case: Case, subject: AttentionSubject) -> Case:

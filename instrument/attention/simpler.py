@@ -40,6 +40,8 @@ def _steps(case: Case, subject: AttentionSubject) -> Iterator[Case]:
         yield from _plainer_values(case)
         if _numbers_in(case) <= READABLE:
             yield _write_out(case, subject)
+        elif _numbers_in(case) <= 4 * READABLE:
+            yield from _one_alone(_write_out(case, subject))
 
 
 def _fewer_conditions(case: Case) -> Iterator[Case]:
@@ -146,6 +148,17 @@ def _without_one(case: Case) -> Iterator[Case]:
         for index in reversed(range(size if size > 1 else 0)):
             less = {name: dropped(t, axes[name], index) if name in axes else t for name, t in tensors.items()}
             yield _with_tensors(case.but(**{field: size - 1}), less)
+
+
+def _one_alone(case: Case) -> Iterator[Case]:
+    """One key, query, dim or sequence with its own numbers, the others taken out: a smaller recipe has other numbers."""
+    tensors = tensors_of(case)
+    for field, axes in _AXES.items():
+        size = getattr(case, field)
+        alone = case.but(**{field: 1})
+        for index in range(size if size > 1 and _numbers_in(alone) <= READABLE else 0):
+            one = {name: t.narrow(axes[name], index, 1) if name in axes else t for name, t in tensors.items()}
+            yield _with_tensors(alone, one)
 
 
 def _rounder(case: Case) -> Iterator[Case]:
