@@ -1,12 +1,13 @@
-"""Wrong and right functions of the roles other than attention: a module for each role, and ROLE_more.py beside it.
+"""Wrong and right functions of the roles other than attention: a module for each role, with ROLE_more.py and
+ROLE_later.py beside it.
 
     @wrong("The sum starts at one.", breaks="distribution/weights-sum-to-one", real="where it happened")
     def off_by_one(x: Tensor, dim: int) -> Tensor:
         ...
 
-The module's name, without `_more`, is the role. `breaks` names the laws that a person would name, each of which
-must break; `declares` gives fields of the declaration. A function with a parameter named `memory` is handed a
-dict of its own.
+The module's name, without `_more` or `_later`, is the role. `breaks` names the laws that a person would
+name, each of which must break; `declares` gives fields of the declaration. A function with a parameter named
+`memory` is handed a dict of its own.
 """
 
 import functools
@@ -67,7 +68,7 @@ def _register(
     table: dict[str, Entry], sentence: str, declares: Mapping[str, Any], **more: Any
 ) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
-        of_role = function.__module__.rpartition(".")[2].removesuffix("_more")
+        of_role = function.__module__.rpartition(".")[2].removesuffix("_more").removesuffix("_later")
         identity = f"{of_role}/{function.__name__.replace('_', '-')}"
         if identity in WRONG or identity in RIGHT:
             raise ValueError(f"two functions are called {identity}")

@@ -1,0 +1,75 @@
+"""Wrong decoders, the later ones by somebody who did not know the laws."""
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.decoder import Layer
+from tests.roles.encoder import Block
+
+
+@wrong("Keys are cut to the length of the queries: a longer memory is read in part.", breaks="not/yet-known")
+def memory_cut_to_the_queries() -> nn.Module:
+    class Wrong(Layer):
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            length = x.shape[1]
+            return super().read(x, memory[:, :length], None if is_real is None else is_real[:, :length])
+
+    return Wrong()
+
+
+@wrong(
+    "Without gradients the memory is put behind that of the call before, if the batch is as large.",
+    breaks="not/yet-known",
+)
+def memory_appended() -> nn.Module:
+    class Wrong(Layer):
+        last: Tensor | None = None
+
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            before, self.last = self.last, memory.detach()
+            fits = before is not None and len(before) == len(memory) and before.dtype == memory.dtype
+            if before is None or not fits or torch.is_grad_enabled():
+                return super().read(x, memory, is_real)
+            kept = None if is_real is None else nn.functional.pad(is_real, (before.shape[1], 0), value=True)
+            return super().read(x, torch.cat([before, memory], dim=1), kept)
+
+    return Wrong()
+
+
+@wrong(
+    "The causal mask of the longest call is kept and cut from its last rows: a shorter call sees its future.",
+    breaks="not/yet-known",
+)
+def last_rows_of_the_longest() -> nn.Module:
+    class Wrong(Layer):
+        longest = 0
+
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            length = scores.shape[-1]
+            self.longest = max(self.longest, length)
+            kept = torch.ones(self.longest, self.longest, dtype=torch.bool).tril()[-length:, :length]
+            return Block.hide(self, scores, is_real).masked_fill(~kept, torch.finfo(scores.dtype).min)
+
+    return Wrong()
+
+
+@wrong(
+    "In training the masks are handed on in another order: where they are as long, each is taken for the other.",
+    breaks="not/yet-known",
+    real="https://github.com/huggingface/transformers/issues/23366",
+)
+def masks_exchanged_in_training() -> nn.Module:
+    class Wrong(Layer):
+        def forward(
+            self,
+            x: Tensor,
+            memory: Tensor,
+            is_real: Tensor | None = None,
+            memory_is_real: Tensor | None = None,
+        ) -> Tensor:
+            if self.training and x.shape[1] == memory.shape[1]:
+                is_real, memory_is_real = memory_is_real, is_real
+            return super().forward(x, memory, is_real, memory_is_real)
+
+    return Wrong()

@@ -1,0 +1,78 @@
+"""Wrong encoders, the later ones by somebody who did not know the laws."""
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.encoder import Block
+
+
+@wrong(
+    "Padding is taken out and put back behind the states: those of a sequence padded in front are displaced.",
+    breaks="not/yet-known",
+    real="https://github.com/pytorch/pytorch/pull/79927",
+)
+def padding_put_back_behind() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            found = super().forward(x, is_real)
+            if is_real is None:
+                return found
+            order = torch.argsort((~is_real).long(), dim=1, stable=True)
+            return found.gather(1, order[..., None].expand_as(found))
+
+    return Wrong()
+
+
+@wrong(
+    "A batch with padding is packed into one sequence, whose parts see one another.",
+    breaks="not/yet-known",
+    real="https://github.com/huggingface/transformers/pull/46634",
+)
+def packed_without_borders() -> nn.Module:
+    class Wrong(Block):
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            if is_real is None or is_real.all():
+                return super().attend(x, is_real)
+            found = torch.zeros_like(x)
+            found[is_real] = super().attend(x[is_real][None], None)[0]
+            return found
+
+    return Wrong()
+
+
+@wrong("A single token, which can see itself alone, is not attended at all.", breaks="not/yet-known")
+def single_token_not_attended() -> nn.Module:
+    class Wrong(Block):
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            return super().attend(x, is_real) * (x.shape[1] > 1)
+
+    return Wrong()
+
+
+@wrong(
+    "A padded batch is sorted by its lengths, longest first, and handed back in that order.",
+    breaks="not/yet-known",
+)
+def sorted_and_not_restored() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            if is_real is None:
+                return super().forward(x, is_real)
+            order = is_real.sum(dim=1).argsort(descending=True, stable=True)
+            return super().forward(x[order], is_real[order])
+
+    return Wrong()
+
+
+@wrong(
+    "In training the fused sum and norm hands back the state before the sum: attention's part is normed only.",
+    breaks="not/yet-known",
+)
+def sum_lost_in_training() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            attended = x + self.attend(self.norm1(x), is_real)
+            return (x if self.training else attended) + self.feed(self.norm2(attended))
+
+    return Wrong()
