@@ -1,5 +1,6 @@
 """Roles whose cases are drawn, simplified and read by their fields alone: each an option, or the length of an axis."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields
@@ -21,7 +22,7 @@ from headcheck.numbers import (
     tensors_of,
     written,
 )
-from headcheck.recipes import Recipe, options_of
+from headcheck.recipes import Recipe, options_of, picked
 
 AnyCase = TypeVar("AnyCase", bound=Recipe)
 
@@ -31,6 +32,8 @@ SMALL = 64
 """Tensors of at most this many numbers are shown in full."""
 FEW = 4
 """The largest size of a case whose numbers Hypothesis draws."""
+WORK = 200_000
+"""The largest product of a drawn case's sizes: it bounds the time of an example."""
 PLAINER_VALUES = ("integers", "normal")
 MOST = {"float16": 100.0}
 """The largest number that Hypothesis draws, where it is not 1000."""
@@ -53,9 +56,18 @@ class CaseRole(ABC, Generic[AnyCase]):
     def draw(self, random: Random, subject: Any) -> AnyCase:
         """Each field by one of its options, all of them jointly; the first dtype half of the time."""
         dtypes = (*subject.dtypes[:1] * max(1, len(subject.dtypes) - 1), *subject.dtypes[1:])
-        drawn = {each.name: random.choice(options_of(each)) for each in fields(self.case) if options_of(each)}
+        drawn = {each.name: picked(random, each) for each in fields(self.case) if options_of(each)}
         case = self.case(dtype=random.choice(dtypes), seed=random.randrange(1_000_000), **drawn)
-        return self.fit(case, subject)
+        return self.fit(self._affordable(random, case), subject)
+
+    def _affordable(self, random: Random, case: AnyCase) -> AnyCase:
+        """The case with axes at their defaults, in any order, until the product of all is bounded."""
+        sizes = self._sizes()
+        for axis in random.sample(sizes, len(sizes)):
+            if math.prod(getattr(case, size) for size in sizes) <= WORK:
+                break
+            case = case.but(**{axis: getattr(self.case(), axis)})
+        return case
 
     def drawn(self, subject: Any) -> SearchStrategy[AnyCase]:
         """The same space in small, every number drawn."""

@@ -5,8 +5,9 @@ The case of every role is a frozen dataclass of plain data with this class as it
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from random import Random
 from typing import Any, ClassVar, Self
 
 from headcheck.errors import CaseError
@@ -14,10 +15,22 @@ from headcheck.errors import CaseError
 Numbers = tuple[Any, ...]
 """A tensor written out: nested tuples of numbers (or of booleans, for a mask)."""
 
+RARELY = 0.06
+"""The chance of a size of real models, for each axis by itself."""
 
-def option(*options: Any) -> Any:
-    """A field of a case: its default, which is the simplest, and what else it may be drawn as."""
-    return field(default=options[0], metadata={"options": options})
+
+def option(*options: Any, rarely: Sequence[Any] = ()) -> Any:
+    """A field of a case: its default, which is the simplest, and what else it may be drawn as.
+
+    rarely: the sizes of real models, which cost time, and at which kernels take other paths.
+    """
+    return field(default=options[0], metadata={"options": options, "rarely": tuple(rarely)})
+
+
+def picked(random: Random, each: Field[Any]) -> Any:
+    """One of a field's options."""
+    rarely = each.metadata.get("rarely")
+    return random.choice(rarely if rarely and random.random() < RARELY else options_of(each))
 
 
 def options_of(each: Field[Any]) -> tuple[Any, ...]:

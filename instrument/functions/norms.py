@@ -54,10 +54,11 @@ class NormCase(FunctionCase):
         "cotangent": ("batch", "rows", "dim"),
     }
 
-    batch: int = option(1, 1, 2, 3)
-    rows: int = option(1, 2, 3, 5, 9, 33)
+    batch: int = option(1, 1, 2, 3, rarely=(9, 17))
+    rows: int = option(1, 2, 3, 5, 9, 33, rarely=(65, 257))
     dim: int = option(
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 513, 1023, 1025
+        *(1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 513, 1023, 1025),
+        rarely=(768, 2048, 2560, 4096, 5120, 8193),
     )
     eps: float = option(1e-5, 1e-5, 1e-6, 1e-12, 1e-3, 0.125)
     weight: str = option("ones", "normal", "normal", "normal", "none")

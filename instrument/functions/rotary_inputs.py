@@ -76,10 +76,10 @@ class RotaryCase(FunctionCase):
         "cotangent": ("batch", "heads", "length", "dim"),
     }
 
-    batch: int = option(1, 1, 2, 3)
-    heads: int = option(1, 1, 2, 3, 5)
-    length: int = option(1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
-    dim: int = option(2, 4, 6, 8, 8, 16, 16, 32, 64, 128)
+    batch: int = option(1, 1, 2, 3, rarely=(9, 17))
+    heads: int = option(1, 1, 2, 3, 5, rarely=(8, 17, 32))
+    length: int = option(1, 2, 3, 4, 5, 7, 8, 16, 17, 33, rarely=(65, 129, 513, 1025, 2049))
+    dim: int = option(2, 4, 6, 8, 8, 16, 16, 32, 64, 128, rarely=(80, 96, 192, 256, 512))
     start: int = option(0, 0, 0, 1, 7, 100, 255, 300, 1000, 2047, 4093, 32_769, 65_537, 100_003)
     """The first position."""
     spacing: float = option(1.0, 1.0, 1.0, 2.0, 13.0, 1000.0, 0.5, 0.25, 0.3)

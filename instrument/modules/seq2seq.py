@@ -16,7 +16,7 @@ from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tens
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 
-LONGEST = 33
+LONGEST = 65
 WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
 """Masks of the target that, where a module asks for them, hold the causal mask too."""
 TARGETS = ("target", "tgt", "trg", "targets", "y")
@@ -77,8 +77,8 @@ class Seq2SeqCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "source_len", "target_len")
 
-    source_len: int = option(2, 1, 2, 3, 4, 5, 7, 8, 12, LONGEST)
-    target_len: int = option(2, 1, 2, 3, 4, 5, 7, 8, 12, LONGEST)
+    source_len: int = option(2, 1, 2, 3, 4, 5, 7, 8, 12, 33, rarely=(48, LONGEST))
+    target_len: int = option(2, 1, 2, 3, 4, 5, 7, 8, 12, 33, rarely=(48, LONGEST))
     split: int = option(1, 1, 2, 3, 4, 7)
     """Where the target is cut, for laws that cut it."""
 

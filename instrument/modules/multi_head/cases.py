@@ -21,10 +21,10 @@ class MultiHeadCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "heads", "head_dim", "q_len", "kv_len")
 
-    heads: int = option(1, 1, 2, 2, 3, 4)
-    head_dim: int = option(1, 1, 2, 3, 4, 8)
-    q_len: int = option(1, 1, 2, 3, 4, 5, 8)
-    kv_len: int = option(1, 1, 2, 3, 4, 5, 7, 9)
+    heads: int = option(1, 1, 2, 2, 3, 4, rarely=(8, 12, 16))
+    head_dim: int = option(1, 1, 2, 3, 4, 8, rarely=(16, 33, 64))
+    q_len: int = option(1, 1, 2, 3, 4, 5, 8, rarely=(17, 33, 65, 129))
+    kv_len: int = option(1, 1, 2, 3, 4, 5, 7, 9, rarely=(17, 33, 65, 129, 257))
     mode: str = option("self", "cross", "separate")
     """Keys and values: of the queries' own sequence, of another, or each of a sequence of its own."""
     mask: str = option(*PATTERNS)
