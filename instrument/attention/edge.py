@@ -167,10 +167,25 @@ class Edge:
         """
         return self.output_and_gradients(x, x.cotangent if cotangent is None else cotangent, wanted)[1]
 
+    def gradients_left(self, x: Inputs) -> Gradients:
+        """What backward() leaves in .grad of the inputs, which wanted gradients and had none."""
+        output, wanted = self._followed(x, None)
+        self.clock.call(output.backward, x.cotangent.to(self.device))
+        return self._canonical_gradients(x, {name: each.grad for name, each in wanted.items()})
+
     def output_and_gradients(
         self, x: Inputs, cotangent: Tensor, names: Collection[str] | None = None
     ) -> tuple[Tensor, Gradients]:
         """Output and gradients of one and the same call, so that dropout is the same in both."""
+        output, wanted = self._followed(x, names)
+        found = self.clock.call(
+            torch.autograd.grad, output, [*wanted.values()], cotangent.to(self.device), allow_unused=True
+        )
+        canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
+        return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
+
+    def _followed(self, x: Inputs, names: Collection[str] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output of a call that autograd follows, and the inputs that want gradients."""
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
         arguments = self.arguments_for(x)
@@ -180,11 +195,7 @@ class Edge:
             if self.declaration.gradients:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
             raise NotApplicable("the output carries no gradient")
-        found = self.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], cotangent.to(self.device), allow_unused=True
-        )
-        canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
-        return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
+        return output, wanted
 
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """The tensors of a call that can want a gradient, or those named; from now on they do."""

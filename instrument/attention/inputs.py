@@ -200,7 +200,9 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
     query, key, value = (x.to(dtype) for x in _triple(case, generator))
     if case.layout in ("expanded", "expanded-heads"):
         axis = 0 if case.layout == "expanded" else 1
-        key, value = (x.narrow(axis, 0, min(1, x.shape[axis])).expand(x.shape) for x in (key, value))
+        key, value = (_alike(x, axis) for x in (key, value))
+    if case.layout in ("expanded-queries", "expanded-rows"):
+        query = _alike(query, 0 if case.layout == "expanded-queries" else 2)
     return Inputs(
         case=case,
         query=query,
@@ -218,6 +220,11 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
         mask_layout=case.mask_layout,
         generic=case.values in values.CONTINUOUS and not case.written_out and case.mask_form != "lowest",
     )
+
+
+def _alike(x: Tensor, axis: int) -> Tensor:
+    """The first along an axis, in place of all."""
+    return x.narrow(axis, 0, min(1, x.shape[axis])).expand(x.shape)
 
 
 def _sinks(case: Case) -> Tensor:
@@ -300,8 +307,15 @@ def _stacked(x: Tensor) -> Tensor:
     return taller[:, : x.shape[1]]
 
 
+def _projected(x: Tensor) -> Tensor:
+    """A third of the heads of (batch, length, heads, dim), as one projection makes query, key and value."""
+    wide = torch.full((x.shape[0], x.shape[2], 3 * x.shape[1], x.shape[3]), 7.0, dtype=x.dtype)
+    wide[:, :, x.shape[1] : 2 * x.shape[1]] = x.transpose(1, 2)
+    return wide[:, :, x.shape[1] : 2 * x.shape[1]].transpose(1, 2)
+
+
 def _expanded(x: Tensor) -> Tensor:
-    """Stride 0 over the batch or the heads, where all of them are equal; otherwise contiguous."""
+    """Stride 0 over the batch, the heads or the length, where all along it are equal; otherwise contiguous."""
     for axis in (0, 1, 2):
         first = x.narrow(axis, 0, min(1, x.shape[axis]))
         if x.shape[axis] > 1 and bool((x == first).all()):
@@ -317,8 +331,11 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "cached": _cached,
     "packed": packed,
     "offset": offset,
+    "projected": _projected,
     "expanded": _expanded,
     "expanded-heads": _expanded,
+    "expanded-queries": _expanded,
+    "expanded-rows": _expanded,
     "stacked": _stacked,
 }
 MIXED: Mapping[str, tuple[str, str, str]] = {
@@ -345,6 +362,12 @@ def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
-    """Fresh copies of query, key and value that lie in memory as the layout says."""
+    """Fresh copies of query, key and value that lie in memory as the layout says.
+
+    Projected, they lie in one memory, where their shapes allow it.
+    """
+    if layout == "projected" and len({(x.shape[0], *x.shape[2:]) for x in tensors}) == 1:
+        together = _transposed(torch.cat([*tensors], dim=1))
+        return [*torch.split(together, [x.shape[1] for x in tensors], dim=1)]
     names = MIXED.get(layout, (layout,) * 3)
     return [LAYOUTS[name](tensor) for name, tensor in zip(names, tensors, strict=True)]

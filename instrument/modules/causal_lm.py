@@ -1,9 +1,9 @@
 """The role `causal_lm`: a module from tokens to the logits of the next token, each position blind to the future."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -72,10 +72,6 @@ class TokenInputs(ModuleInputs):
 
     tokens: Tensor
     is_real: Tensor | None = None
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
 
     @property
     def length(self) -> int:

@@ -46,7 +46,7 @@ def scaled(weights: Iterable[Tensor], by: Iterable[Tensor | float]) -> Iterator[
     """The weights, each times its factors, and put back bit for bit."""
     kept = [(each, each.detach().clone()) for each in weights]
     with torch.no_grad():
-        for (each, _), factors in zip(kept, by, strict=True):
+        for (each, _), factors in zip(kept, by, strict=False):
             each.mul_(factors)
     try:
         yield

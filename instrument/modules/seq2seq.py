@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -91,10 +91,6 @@ class PairInputs(ModuleInputs):
     target: Tensor
     source_is_real: Tensor | None = None
     target_is_real: Tensor | None = None
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
 
     @property
     def cut(self) -> int:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -92,10 +92,6 @@ class StateInputs(ModuleInputs):
 
     x: Tensor
     is_real: Tensor | None = None
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
 
     @property
     def length(self) -> int:

@@ -47,6 +47,10 @@ class ModuleInputs:
 
     case: Any
 
+    def but(self, **changes: Any) -> Self:
+        """The same inputs with some replaced."""
+        return replace(self, **changes)
+
     @property
     def tensors(self) -> dict[str, Tensor]:
         """What is shown of a counterexample."""

@@ -1,8 +1,8 @@
 """The role `vision`: a module from images to logits, or to a state for each patch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,10 +58,6 @@ class ImageInputs(ModuleInputs):
     """images (batch, channels, height, width)."""
 
     images: Tensor
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
 
     def noise(self, like: Tensor, purpose: str = "other") -> Tensor:
         """Normal numbers of the shape and dtype of a tensor."""

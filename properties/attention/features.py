@@ -150,6 +150,21 @@ def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> C
 
 
 @law(
+    source="Dao et al. 2022 (FlashAttention), algorithm 2: dropout comes after the softmax",
+    formula="L with dropout = L without",
+    guards="The logarithm of the sum of what dropout has kept: parts then merge with wrong weights.",
+    needs=("log_sum_exp", "dropout"),
+    share=0.3,
+)
+def dropout_is_not_in_the_log_sum_exp(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The log-sum-exp that is returned beside dropped weights is that of all weights."""
+    with torch.random.fork_rng([]):
+        observed = attention.log_sum_exp(x.but(dropout_p=0.5))
+    exact, bound = x.problem.attended.log_sum_exp, attention.forward_bounds(x).log_sum_exp
+    return within(observed, exact, bound, "log-sum-exp, with dropout")
+
+
+@law(
     source="the output is the returned weights times the values",
     formula="W >= 0, W = softmax(S)",
     guards="Weights after dropout (pytorch 42929), averaged over heads (fairseq 3365), of another path.",

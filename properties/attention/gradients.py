@@ -9,7 +9,7 @@ from headcheck.attention.given import equal_widths, hiding_keys, live_rows, mask
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
-from headcheck.given import at_least, one_of
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
@@ -26,16 +26,50 @@ def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> It
     return _exact(attention, x)
 
 
-def _exact(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+def _exact(
+    attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor | None = None
+) -> Iterator[Comparison]:
     if not attention.claims_gradients(x):
         return
-    found = attention.gradients(x)
-    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
+    found, bounds = attention.gradients(x, cotangent), attention.gradient_bounds(x, cotangent)
+    exact = x.problem.gradients((x.cotangent if cotangent is None else cotangent).double())
     for name in ("query", "key", "value", *(("sinks",) if x.sinks is not None else ())):
         observed = getattr(found, name)
         if observed is None:
             observed = _nothing(name, getattr(exact, name))
         yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
+
+
+@law(
+    source="a loss that reads some tokens only: its gradient is zero in the rows of the others",
+    formula="dO_i = 0 for some i, the first among them",
+    guards="A tile, a sequence or a head that is skipped where the first number of its cotangent is zero.",
+    given=(at_least(q_len=2), one_in(3, at_least(q_len=17), at_most(kv_len=33))),
+    share=0.5,
+)
+def a_loss_may_read_some_rows_only(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Where the cotangent of the first rows, and of others, is zero, the gradients are the oracle's."""
+    read = torch.rand((x.batch, x.heads, x.q_len, 1), generator=x.generator("rows read")) < 0.5
+    read[:, :, 0], read[:, :, -1] = False, True
+    return _exact(attention, x, x.cotangent * read)
+
+
+@law(
+    source="torch.Tensor.backward: the gradient is added up in .grad of the leaves, once",
+    formula="x.grad after backward() = autograd.grad(x)",
+    guards="A backward that writes .grad of its inputs itself, and returns the gradient as well.",
+    share=0.3,
+)
+def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """After backward() each input holds the gradient that autograd.grad returns."""
+    if not attention.claims_gradients(x):
+        return
+    asked, left = attention.gradients(x), attention.gradients_left(x)
+    bounds = attention.gradient_bounds(x)
+    for name in ("query", "key", "value"):
+        returned, kept = getattr(asked, name), getattr(left, name)
+        if returned is not None and kept is not None:
+            yield within(kept, returned, 2 * getattr(bounds, name), f"{name}.grad after backward()")
 
 
 def _nothing(name: str, exact: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """No position sees the future, and each sees all of its past."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -103,3 +104,23 @@ def the_order_of_earlier_tokens_counts(model: CausalLMSubject, x: TokenInputs) -
             "(where that is meant, declare positions=False)"
         )
     return same(x.tokens, x.tokens)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: all positions up to and including that position",
+    formula="[a w; b w]: each row, and each call, as if it were alone",
+    guards="A block of a cache that is known by its own tokens, whatever stands before it (aibrix 2329).",
+    given=(at_least(length=9),),
+    share=0.5,
+)
+def what_ends_alike_is_told_apart(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
+    """Sequences that differ in the first token alone give what each gives alone, together and one by one."""
+    tokens = x.tokens[:1].repeat(2, 1)
+    tokens[1, 0] = x.other_tokens(model.vocab)[0, 0]
+    both = x.but(tokens=tokens)
+    one, other = (both.picked(torch.tensor([row])) for row in (0, 1))
+    alone = model.unused()(other)
+    yield model.close(model(both)[1:], alone, x, "logits beside a sequence that ends alike")
+    used = model.unused()
+    used(one)
+    yield model.close(used(other), alone, x, "logits after a sequence that ends alike")

@@ -8,6 +8,7 @@ from headcheck.laws import law
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import MODULES
 
+OUTLYING = 1000.0
 ALONE = "a batch is a way of computing, no part of the function"
 
 
@@ -37,3 +38,19 @@ def permuting_the_batch_permutes_the_output(
     """Sequences in another order give the same answers in that order."""
     order = torch.arange(x.case.batch).roll(1 + x.case.seed % (x.case.batch - 1))
     return module.close(module(x.picked(order)), module(x)[order], x)
+
+
+@law(
+    source=ALONE,
+    formula="f([a; 1000 b])_a = f([a])",
+    guards="A range, a largest number or a scale of quantisation that is taken over the whole batch.",
+    given=(at_least(batch=2),),
+    share=0.5,
+    roles=("encoder", "decoder", "vision"),
+)
+def an_outlier_stays_in_its_own_sequence(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """A sequence among others a thousand times as large gives what it gives alone."""
+    first = torch.tensor([0])
+    numbers = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
+    others = {name: torch.cat([each[:1], OUTLYING * each[1:]]) for name, each in numbers.items()}
+    return module.close(module(x.but(**others))[first], module(x.picked(first)), x)

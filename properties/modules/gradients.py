@@ -1,6 +1,6 @@
-"""The gradient of a module's weights, held against what small steps show."""
+"""The gradients of a module's weights and of its input, held against what small steps show."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -38,35 +38,61 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
         torch.autograd.grad, output, weights, cotangent.to(output), materialize_grads=True
     )
     parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
-    here = (output.detach().cpu().double() * cotangent).sum()
-    (ahead, behind), (far_ahead, far_behind) = (
-        [_moved(module, x, cotangent, weights, steps, sign * size) for sign in (1, -1)]
-        for size in (STEP, 2 * STEP)
+
+    def moved(size: float) -> Tensor:
+        with scaled(weights, [1 + size * step for step in steps]):
+            return (module(x).cpu().double() * cotangent).sum()
+
+    rounding = module.bound(x) * float(cotangent.abs().sum())
+    return _held(torch.stack(parts), moved, rounding, "gradient along a direction of the weights")
+
+
+@law(
+    source="the gradient is the slope: Nocedal & Wright 2006, section 8.1, central differences",
+    formula="<df/dx, x d> = (f(x (1 + h d)) - f(x (1 - h d))) / 2h, d random",
+    guards="A backward of patches, windows or positions that lays its numbers where others stand.",
+    share=0.5,
+    roles=("encoder", "decoder", "vision"),
+)
+def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """The gradient of the input, along a random direction, is the slope that small steps show."""
+    if module.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
+    leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
+    output = module.output(x.but(**leaves))
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient of the input")
+    generator = x.generator("direction")
+    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    steps = {name: _direction(each, generator) for name, each in given.items()}
+    found = module.clock.call(
+        torch.autograd.grad, output, [*leaves.values()], cotangent.to(output), materialize_grads=True
     )
+    parts = [
+        (g.cpu() * given[name] * steps[name]).double().sum() for name, g in zip(given, found, strict=True)
+    ]
+
+    def moved(size: float) -> Tensor:
+        there = x.but(**{name: each * (1 + size * steps[name]) for name, each in given.items()})
+        return (module(there).double() * cotangent).sum()
+
+    rounding = module.bound(x) * float(cotangent.abs().sum())
+    return _held(torch.stack(parts), moved, rounding, "gradient along a direction of the input")
+
+
+def _held(parts: Tensor, moved: Callable[[float], Tensor], rounding: float, what: str) -> Comparison:
+    """The sum of the parts against the slope of `moved` at 0, which is computed to within `rounding`."""
+    here, ahead, behind, far_ahead, far_behind = (moved(n * STEP) for n in (0, 1, -1, 2, -2))
     slope, wider = (ahead - behind) / (2 * STEP), (far_ahead - far_behind) / (4 * STEP)
     # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
     bend = (ahead - 2 * here + behind) / STEP
-    total = torch.stack(parts).sum()
-    rounding = module.bound(x) * float(cotangent.abs().sum()) / STEP
-    limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding
-    if limit > COARSE * float(torch.stack(parts).abs().sum() + slope.abs()):
+    limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding / STEP
+    if limit > COARSE * float(parts.abs().sum() + slope.abs()):
         raise NotApplicable("the module computes too coarsely for a slope to be measured")
-    return within(total, slope, limit, "gradient along a direction of the weights")
+    return within(parts.sum(), slope, limit, what)
 
 
 def _direction(weight: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.rand(weight.shape, generator=generator, dtype=torch.float64) * 2 - 1
     return drawn.to(weight.device, weight.dtype)
-
-
-def _moved(
-    module: ModuleSubject[ModuleInputs],
-    x: ModuleInputs,
-    cotangent: Tensor,
-    weights: Sequence[Tensor],
-    steps: Sequence[Tensor],
-    size: float,
-) -> Tensor:
-    """Sum of output x cotangent, each weight moved by so much of itself along its step."""
-    with scaled(weights, [1 + size * step for step in steps]):
-        return (module(x).cpu().double() * cotangent).sum()

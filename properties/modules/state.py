@@ -1,15 +1,19 @@
 """Evaluation is a function of its arguments: nothing is remembered, nothing else is touched."""
 
 from collections.abc import Iterator
+from itertools import repeat
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, holds, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same
 from headcheck.laws import law
 from headcheck.library import functions_replaced, generators_watched, settings_watched
+from headcheck.modules.noise import scaled
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import MODULES
 
+GROWN = 1.0625
+"""So little more that rounding stays what it was, and exact in every format."""
 PURE = "a module in evaluation is a function of its arguments"
 
 
@@ -51,6 +55,25 @@ def a_call_changes_no_weight(module: ModuleSubject[ModuleInputs], x: ModuleInput
     module(x)
     for old, new in zip(before, module.weights(), strict=True):
         yield same(new, old, "weight")
+
+
+@law(
+    source="an optimiser changes weights in place, and so does loading them",
+    formula="f(x; w), then w becomes w': f(x; w') as if it were the first call",
+    guards="Weights that are packed, cast, merged or copied at the first call, and read from there ever after.",
+    share=0.5,
+    roles=("encoder", "decoder", "seq2seq", "causal_lm", "vision"),
+)
+def weights_changed_in_place_are_read_again(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Comparison:
+    """Weights that change after a call give what they give to a module that was never called."""
+    used, unused = module.unused(), module.unused()
+    if used is unused:
+        raise NotApplicable("it is a function, which cannot be had uncalled")
+    used(x)
+    with scaled(used.weights(), repeat(GROWN)), scaled(unused.weights(), repeat(GROWN)):
+        return module.close(used(x), unused(x), x, "output with other weights")
 
 
 @law(

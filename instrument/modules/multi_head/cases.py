@@ -61,10 +61,6 @@ class MultiHeadInputs(ModuleInputs):
     key_bias: Tensor | None = None
     """What an additive mask of the keys holds where it keeps (batch, kv_len); None: zeros."""
 
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
-
     def masked(self, may_attend: Tensor | None) -> Self:
         """The same inputs with another mask."""
         return replace(self, may_attend=may_attend, is_causal=False)
