@@ -62,15 +62,19 @@ def weights_are_those_of_the_heads(attention: MultiHeadSubject, x: MultiHeadInpu
 
 @law(
     source="torch.nn.MultiheadAttention: average_attn_weights",
-    formula="P averaged = mean over the heads of P",
-    guards="A flag for the weights of each head that a path ignores (fairseq 3365).",
+    formula="P averaged = mean over the heads of P, and P not averaged = softmax of each head",
+    guards="A flag for the weights of each head that a path ignores, the mean repeated (fairseq 3365).",
     needs=("returned_weights", "average"),
 )
-def averaged_weights_are_the_mean_of_the_heads(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
-    """Asked for the average over the heads, the module returns the mean of what it returns for each head."""
+def averaged_weights_are_the_mean_of_the_heads(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """The module returns the weights of each head, and, asked for their average, the mean of those."""
     averaged = attention.returned_weights(x, averaged=True)
     each = attention.returned_weights(x, averaged=False)
-    return within(averaged, each.mean(dim=1), weights_bound(x, attention.found.unit), "averaged weights")
+    bound = weights_bound(x, attention.found.unit)
+    yield within(averaged, each.mean(dim=1), bound, "averaged weights")
+    yield within(each, expected_weights(x, attention.visible(x)), bound, "weights of each head")
 
 
 @law(
