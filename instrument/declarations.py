@@ -139,6 +139,9 @@ class _Conventions(_Common):
     log_sum_exp: bool | None = None
     weights: bool | None = None
     """Features: True is held to work, False is held to raise, None is read off the signature."""
+    autocast: bool | None = None
+    """Whether it is held to work under torch.autocast; None: if a plain call does. Its output may then be in the
+    dtype of the inputs or in that of the region."""
     mask_gradient: bool = True
     """Whether an additive mask may want a gradient, where gradients are there at all."""
     may_refuse: bool = False

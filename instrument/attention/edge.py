@@ -5,6 +5,7 @@ finding here.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ FEATURES: Mapping[str, Feature] = {
     "alibi": Feature("alibi", "alibi_slopes", "takes no alibi_slopes"),
     "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
     "weights": Feature("weights", "return_weights", "takes no return_weights"),
+    "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
 }
 """Adding a feature is adding its row here and its argument to the canonical call below."""
 
@@ -111,7 +113,7 @@ class Edge:
         if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
             return f"{row.absent}, as declared"
         if value is None and row.argument not in self.arguments and feature not in self.found:
-            return row.absent
+            return self.refused.get(feature, row.absent)
         return self.refused.get(feature)
 
     def has(self, feature: str) -> bool:
@@ -181,7 +183,7 @@ class Edge:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
             raise NotApplicable("the output carries no gradient")
         found = self.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], cotangent.to(self.device), allow_unused=True
+            torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
         )
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
@@ -239,7 +241,8 @@ class Edge:
         named: dict[str, Any] = {**given, **arguments.plain}
         keywords = {self.arguments.get(name, name): value for name, value in named.items()}
         try:
-            returned = self.clock.call(self.declaration.function, *tensors, **keywords)
+            with self._region(x):
+                returned = self.clock.call(self.declaration.function, *tensors, **keywords)
         except SubjectRaised as raised:
             undeclared = self._undeclared(x, arguments) or ("the call" if self.declaration.may_refuse else "")
             if undeclared and isinstance(raised.problem, NotImplementedError):
@@ -247,6 +250,12 @@ class Edge:
             raise
         extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
         return self._canonical(x, returned, extras)
+
+    def _region(self, x: Inputs) -> AbstractContextManager[Any]:
+        """Of torch.autocast, where the call is to be made in one."""
+        if x.autocast is None:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, x.autocast)
 
     def _undeclared(self, x: Inputs, arguments: Arguments) -> str:
         used = {name for name, tensor in arguments.tensors.items() if tensor is not None} | set(
@@ -285,7 +294,8 @@ class Edge:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
         shape = (x.batch, x.heads, x.q_len, x.value_dim)
         native = tuple(shape["bhsd".index(axis)] for axis in self.declaration.layout)
-        return plain_tensor(output, native, x.dtype, self.device)
+        found = getattr(output, "dtype", None)
+        return plain_tensor(output, native, found if found in x.dtypes else x.dtype, self.device)
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")

@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "backends",
+    "dtypes",
     "state",
     "memory",
     "masks",
