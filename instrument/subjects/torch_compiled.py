@@ -24,6 +24,7 @@ def torch_compiled_reference() -> Attention:
         dropout=False,
         gradients=True,
         mask_gradient=False,
+        autocast=False,
         operator="Torch-Compiled Region",
         dtypes=("float32", "float64"),
         may_refuse=True,

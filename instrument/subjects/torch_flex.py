@@ -37,6 +37,7 @@ def torch_flex_compiled() -> Attention:
     require_compiler()
     return _declared(_compiled_flex()).but(
         name="torch-flex-compiled",
+        autocast=False,
         operator="Torch-Compiled Region",
         masks=(),
         grouped_heads=False,
@@ -132,7 +133,7 @@ def _flex(*, blocks: bool) -> Any:
         options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "return_lse": return_lse}
         if kept is not None and blocks:
             options["block_mask"] = create_block_mask(kept, *shape, device=query.device.type)
-        return _eager(query, key, value, score_mod=score, **options)
+        return eager_flex(query, key, value, score_mod=score, **options)
 
     return attention
 
@@ -154,7 +155,7 @@ def _kept(mask: Any, window: Window | None, *, is_causal: bool) -> Callable[...,
     return keeps
 
 
-def _eager(*arguments: Any, **options: Any) -> Any:
+def eager_flex(*arguments: Any, **options: Any) -> Any:
     """Without the tracing that torch does around an eager call: it takes a second for each new function."""
     from torch.nn.attention import flex_attention as home
 

@@ -10,6 +10,7 @@ FAMILIES = (
     "windows",
     "caches",
     "packed",
+    "ragged",
     "features",
     "dropout",
     "distribution",
