@@ -109,6 +109,7 @@ def torch_flex_document() -> Attention:
         grouped_heads="interleaved",
         gradients=False,
         dtypes=DTYPES,
+        arithmetic={"bfloat16": "flash", "float16": "flash"},
         effort=0.2,
     )
 

@@ -95,6 +95,7 @@ def _declared(function: Any) -> Attention:
         gradients=False,
         effort=0.5,
         dtypes=("float32", "float64", "bfloat16", "float16"),
+        arithmetic={"bfloat16": "flash", "float16": "flash"},
     )
 
 
