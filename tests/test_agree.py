@@ -200,6 +200,8 @@ def test_a_family_that_agrees_conforms() -> None:
     found = verdict.members[1].observation
     assert found is not None
     assert found.operators["plain"] == "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert (found.seen["causal"], found.seen["empty_rows"]) == ("top-left", "zeros")
+    assert conventions(verdict)["query in float32, key and value in bfloat16"] == {"refused": [*names]}
     assert "3 of 3 pairs agree" in summary(verdict)
 
 

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from headcheck.attention.bench import PROBES, Bench, Finding
+from headcheck.attention.bench import Bench, Finding
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.operators import operators_in, telling
+from headcheck.attention.probe import PROBES
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import HeadcheckError, SubjectError
@@ -32,6 +33,8 @@ PROBED = (
     "value_dim",
     "grouped_heads",
     "scale_with_causal",
+    "autocast",
+    "two_dtypes",
 )
 """The conventions that are tried, by the names of their probes; dtypes are tried when the subject is prepared."""
 

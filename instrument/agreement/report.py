@@ -34,6 +34,8 @@ CONVENTIONS: Mapping[str, tuple[str, str]] = {
     "grouped heads": ("grouped_heads", "none"),
     "value_dim other than head_dim": ("value_dim", "True"),
     "q_len other than kv_len": ("rectangular", "True"),
+    "float32 under autocast to bfloat16": ("autocast", "?"),
+    "query in float32, key and value in bfloat16": ("two_dtypes", "?"),
 }
 """Convention in words -> the field of the declaration, and what it is where it is neither declared nor seen."""
 
