@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from headcheck.attention.bench import Bench, Finding
+import headcheck.attention.probe  # noqa: F401 - importing it registers the probes
+from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.operators import operators_in, telling
-from headcheck.attention.probe import PROBES
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import HeadcheckError, SubjectError

@@ -141,6 +141,7 @@ def torch_flex_document_compiled() -> Attention:
         name="torch-flex-document-compiled",
         grouped_heads=False,
         gradients=False,
+        nan_scores="may-vanish",
         autocast=False,
         operator="Torch-Compiled Region",
         dtypes=("float32", "bfloat16"),

@@ -45,6 +45,7 @@ def torch_flex_compiled() -> Attention:
         window=False,
         softcap=False,
         alibi=False,
+        nan_scores="may-vanish",
         dtypes=("float32", "bfloat16"),
         arithmetic={"bfloat16": replace(named("flash"), scaled="input")},
         may_refuse=True,
@@ -63,7 +64,7 @@ def require_compiler() -> None:
 
 
 def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled function for sizes of 2 and more, which are one graph; NotImplementedError for the others.
+    """The compiled function for sizes of 2 and more in one dtype, which are one graph; NotImplementedError for others.
 
     To the compiler a size of 0 or 1 is another function, and so are two axes that happen to be equal, unless told
     otherwise; each takes seconds, and after eight of them it silently runs without being compiled.
@@ -73,6 +74,8 @@ def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
     def call(*tensors: Any, **options: Any) -> Any:
         if any(size < 2 for tensor in tensors for size in tensor.shape):
             raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
+        if len({tensor.dtype for tensor in tensors[:3]}) > 1:
+            raise NotImplementedError("several dtypes are a graph of their own, which is not compiled here")
         with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # made when it is imported
             return compiled(*tensors, **options)
 
