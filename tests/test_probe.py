@@ -43,7 +43,7 @@ def test_torchs_conventions_are_found() -> None:
         "gradients": True,
         "dropout": True,
         "deterministic": True,
-        "autocast": "in bfloat16",
+        "under_autocast": "in bfloat16",
         "two_dtypes": "refused",
     }
     conventions = found(headcheck.probe(scaled_dot_product_attention))

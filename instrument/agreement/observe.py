@@ -33,7 +33,7 @@ PROBED = (
     "value_dim",
     "grouped_heads",
     "scale_with_causal",
-    "autocast",
+    "under_autocast",
     "two_dtypes",
 )
 """The conventions that are tried, by the names of their probes; dtypes are tried when the subject is prepared."""

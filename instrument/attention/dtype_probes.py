@@ -11,10 +11,10 @@ from headcheck.comparison import LawBroken, NotApplicable
 
 
 @probe
-def autocast(bench: Bench) -> Finding:
+def under_autocast(bench: Bench) -> Finding:
     """The dtype of the output, where inputs are float32 and the region is bfloat16."""
     x = _in(bench, torch.float32).but(autocast=torch.bfloat16)
-    return _dtype(bench, "autocast", x, "a call in float32 under torch.autocast in bfloat16")
+    return _dtype(bench, "under_autocast", x, "a call in float32 under torch.autocast in bfloat16")
 
 
 @probe
