@@ -29,9 +29,15 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "alibi_slopes": ("alibi_slopes",),
     "return_lse": ("return_lse",),
     "return_weights": ("return_weights",),
+    "cu_seqlens_q": ("cu_seqlens_q", "cu_seq_q", "cu_seqlens"),
+    "cu_seqlens_k": ("cu_seqlens_k", "cu_seqlens_kv", "cu_seq_k"),
+    "max_seqlen_q": ("max_seqlen_q", "max_q", "max_seqlen"),
+    "max_seqlen_k": ("max_seqlen_k", "max_seqlen_kv", "max_k"),
 }
 """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
+PACKED = "thd"
+"""The layout in which the tokens of all sequences stand on one axis."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -102,7 +108,8 @@ class Declaration(_Common):
 @dataclass(frozen=True, kw_only=True)
 class _Conventions(_Common):
     layout: str = "bhsd"
-    """The order of the axes batch, heads, sequence and dim in query, key, value and output."""
+    """The order of the axes batch, heads, sequence and dim in query, key, value and output; or 'thd': the tokens of
+    all sequences on one axis, with cu_seqlens_q and cu_seqlens_k that say where each begins (variable lengths)."""
     any_strides: bool = True
     """Whether query, key and value may have a last axis whose stride is not 1."""
     mask_ranks: tuple[int, ...] | None = None
@@ -139,6 +146,9 @@ class _Conventions(_Common):
     log_sum_exp: bool | None = None
     weights: bool | None = None
     """Features: True is held to work, False is held to raise, None is read off the signature."""
+    autocast: bool | None = None
+    """Whether it is held to work under torch.autocast; None: if a plain call does. Its output may then be in the
+    dtype of the inputs or in that of the region."""
     mask_gradient: bool = True
     """Whether an additive mask may want a gradient, where gradients are there at all."""
     may_refuse: bool = False
@@ -154,7 +164,8 @@ class Attention(Declaration, _Conventions):
 
     function: f(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
     enable_gqa=False) -> output, tensors (batch, heads, length, dim) unless `layout` says otherwise; with
-    return_lse=True -> (output, log_sum_exp), with return_weights=True -> (output, weights).
+    return_lse=True -> (output, log_sum_exp), with return_weights=True -> (output, weights). With layout="thd":
+    f(query, key, value, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, ...), as far as it takes them.
     """
 
     role = "attention"
@@ -172,8 +183,10 @@ class Attention(Declaration, _Conventions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sorted(self.layout) != sorted("bhsd"):
-            raise SubjectError(f"layout {self.layout!r} is no order of the letters b, h, s and d")
+        if self.layout != PACKED and sorted(self.layout) != sorted("bhsd"):
+            raise SubjectError(
+                f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d"
+            )
         for kind in self.masks or ():
             require_one_of("masks", kind, ("boolean", "additive"))
 

@@ -181,10 +181,11 @@ def test_a_family_is_expanded_by_device_and_profile() -> None:
     """What does not run there is no member; what compiles is left out of quick, and said so."""
     quick, left_out = expanded(["torch", "mine.py:f"], "cpu", "quick")
     assert quick[-1] == "mine.py:f"
-    assert left_out == ["torch-flex-compiled", "torch-compiled-reference"]
+    assert left_out == ["torch-flex-compiled", "torch-compiled-reference", "torch-flex-document-compiled"]
     assert not [name for name in quick if "cuda" in name]
     on_cuda, _ = expanded(["torch"], "cuda:1", "gate")
-    assert {"torch-cuda-flash", "torch-cuda-efficient", "torch-cuda-cudnn", "triton-flash"} <= set(on_cuda)
+    on_cuda_only = {"torch-cuda-flash", "torch-cuda-efficient", "torch-cuda-cudnn", "triton-flash"}
+    assert on_cuda_only | {"torch-varlen"} <= set(on_cuda)
     assert "torch-sdpa-flash" not in on_cuda
 
 
@@ -199,6 +200,8 @@ def test_a_family_that_agrees_conforms() -> None:
     found = verdict.members[1].observation
     assert found is not None
     assert found.operators["plain"] == "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert (found.seen["causal"], found.seen["empty_rows"]) == ("top-left", "zeros")
+    assert conventions(verdict)["query in float32, key and value in bfloat16"] == {"refused": [*names]}
     assert "3 of 3 pairs agree" in summary(verdict)
 
 

@@ -176,3 +176,43 @@ def test_an_output_of_the_wrong_form_is_a_break(wrong: Callable[[Tensor], Any], 
     error = engine.example(all_laws()[OUTPUT], PLAIN).error
     with pytest.raises(LawBroken, match=f"^{message}$"):
         raise LawBroken(error)
+
+
+# Autocast
+
+
+UNDER_AUTOCAST = "attention/dtypes/under-autocast-the-output-is-within-the-lower-bound"
+
+
+def refuses_autocast(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    if torch.is_autocast_enabled("cpu"):
+        raise RuntimeError("no autocast here")
+    return canonical_attention(query, key, value)
+
+
+def ignores_autocast(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    with torch.autocast("cpu", enabled=False):
+        return canonical_attention(query, key, value)
+
+
+def follows_autocast(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "outcome"), [(None, "not-applicable"), (True, "breaks"), (False, "not-applicable")]
+)
+def test_who_raises_under_autocast_is_held_to_it_only_if_declared(
+    declared: bool | None, outcome: str
+) -> None:
+    """Undeclared it is tried, and what a plain call said is the reason."""
+    row = engine_of(Attention(refuses_autocast, autocast=declared)).judge(all_laws()[UNDER_AUTOCAST])
+    assert row.outcome == outcome
+    if declared is not False:
+        assert "no autocast here" in row.reason
+
+
+@pytest.mark.parametrize("function", [ignores_autocast, follows_autocast])
+def test_autocast_may_be_ignored(function: Callable[..., Any]) -> None:
+    """An answer in float32 is as good as one in bfloat16."""
+    assert engine_of(Attention(function)).judge(all_laws()[UNDER_AUTOCAST]).outcome == "holds"

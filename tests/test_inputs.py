@@ -288,3 +288,15 @@ def test_generic_inputs_are_of_continuous_regimes_only() -> None:
     """Neither written numbers nor structured regimes are judged by the generic tier."""
     assert not any(x.generic for x in hypothesis_inputs())
     assert {x.case.values for x in drawn_inputs() if x.generic} == CONTINUOUS
+
+
+def test_the_dtypes_at_play_are_those_of_the_tensors_what_they_promote_to_and_autocasts() -> None:
+    """The narrowest of them sets the bound."""
+    x = build(Case(heads=1, kv_heads=1, q_len=2, kv_len=2, head_dim=2, value_dim=2))
+    assert (x.dtypes, x.narrowest) == ({torch.float32}, torch.float32)
+    mixed = x.but(
+        key=x.key.to(torch.float16), query=x.query.to(torch.bfloat16), value=x.value.to(torch.float16)
+    )
+    assert mixed.dtypes == {torch.float16, torch.bfloat16, torch.float32}
+    assert mixed.narrowest == torch.bfloat16
+    assert x.but(autocast=torch.float16).narrowest == torch.float16

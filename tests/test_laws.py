@@ -110,8 +110,9 @@ UNDECLARED = {
     "masked-nan-does-not-leak": "masked_nan='leaks'",
     "what-is-declared-unsupported-is-refused": "declares no feature absent",
     "the-declared-operator-runs": "no operator is declared",
+    **{each.name: "takes no sequences of several lengths" for each in choose("attention", ["/ragged/"])},
 }
-"""Laws about what the reference does not declare; each holds, below, for one that does."""
+"""Laws about what the reference does not declare; each holds, below or in test_ragged, for one that does."""
 
 
 @each_law(LAWS)

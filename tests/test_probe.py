@@ -43,6 +43,8 @@ def test_torchs_conventions_are_found() -> None:
         "gradients": True,
         "dropout": True,
         "deterministic": True,
+        "under_autocast": "in bfloat16",
+        "two_dtypes": "refused",
     }
     conventions = found(headcheck.probe(scaled_dot_product_attention))
     assert {topic: conventions.get(topic) for topic in expected} == expected

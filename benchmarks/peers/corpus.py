@@ -30,5 +30,5 @@ def subject(role: str, name: str) -> Any:
 
 
 def perilous() -> list[str]:
-    """The faults that are left out, because they hang, exit or patch the process."""
+    """The faults that are left out, because they hang, exit or patch the process, or take packs."""
     return [name for name, fault in FAULTS.items() if not harmless(fault)]

@@ -33,8 +33,12 @@ TORCH = (
     Member("torch-flex-compiled", slow=True),
     Member("torch-compiled-reference", slow=True),
     Member("torch-nested", devices=("cpu",)),
+    Member("torch-varlen", devices=("cuda",)),
+    Member("torch-flex-document"),
+    Member("torch-flex-document-compiled", slow=True),
     Member("torch-sdpa-window"),
     Member("reference-window"),
+    Member("reference-packed"),
     Member("reference"),
 )
 

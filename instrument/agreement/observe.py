@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import headcheck.attention.probe  # noqa: F401 - importing it registers the probes
 from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
@@ -32,6 +33,8 @@ PROBED = (
     "value_dim",
     "grouped_heads",
     "scale_with_causal",
+    "under_autocast",
+    "two_dtypes",
 )
 """The conventions that are tried, by the names of their probes; dtypes are tried when the subject is prepared."""
 

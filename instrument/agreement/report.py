@@ -34,6 +34,8 @@ CONVENTIONS: Mapping[str, tuple[str, str]] = {
     "grouped heads": ("grouped_heads", "none"),
     "value_dim other than head_dim": ("value_dim", "True"),
     "q_len other than kv_len": ("rectangular", "True"),
+    "float32 under autocast to bfloat16": ("under_autocast", "?"),
+    "query in float32, key and value in bfloat16": ("two_dtypes", "?"),
 }
 """Convention in words -> the field of the declaration, and what it is where it is neither declared nor seen."""
 
@@ -147,7 +149,8 @@ def _pair_cell(pair: Agreement | None) -> Text:
         return Text("")
     if pair.broken:
         return Text("BREAK", style="bold red")
-    return Text(f"{pair.worst:.2f}", style="green") if pair.judged else Text("-", style="dim")
+    share = f"{pair.worst:.2f}".removeprefix("0")  # As many columns as there are members: each digit counts.
+    return Text(share, style="green") if pair.judged else Text("-", style="dim")
 
 
 def _conventions(verdict: FamilyVerdict, console: Console) -> None:

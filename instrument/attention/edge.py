@@ -4,17 +4,19 @@ No law knows which implementation stands behind it. Whatever the implementation 
 finding here.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headcheck.attention import packs
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import Attention, accepted_arguments
+from headcheck.declarations import PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
 
 
@@ -59,6 +61,8 @@ FEATURES: Mapping[str, Feature] = {
     "alibi": Feature("alibi", "alibi_slopes", "takes no alibi_slopes"),
     "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
     "weights": Feature("weights", "return_weights", "takes no return_weights"),
+    "lengths": Feature("layout", None, "takes no sequences of several lengths (layout='thd')"),
+    "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
 }
 """Adding a feature is adding its row here and its argument to the canonical call below."""
 
@@ -107,11 +111,15 @@ class Edge:
     def lacks(self, feature: str) -> str | None:
         """Why the subject does not have a feature, or None if it has."""
         row = FEATURES[feature]
+        if self.is_packed and feature in packs.WITHOUT:
+            return "is called with packed sequences"
+        if feature == "lengths" and not self.is_packed:
+            return row.absent
         value = getattr(self.declaration, row.field)
         if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
             return f"{row.absent}, as declared"
         if value is None and row.argument not in self.arguments and feature not in self.found:
-            return row.absent
+            return self.refused.get(feature, row.absent)
         return self.refused.get(feature)
 
     def has(self, feature: str) -> bool:
@@ -121,6 +129,11 @@ class Edge:
         """Whether attn_mask may have so many axes."""
         declared = self.declaration.mask_ranks
         return axes in declared if declared is not None else f"mask of {axes} axes" not in self.refused
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the tokens of all sequences stand on one axis."""
+        return self.declaration.layout == PACKED
 
     @property
     def alignment(self) -> Alignment:
@@ -170,7 +183,7 @@ class Edge:
     def gradients_left(self, x: Inputs) -> Gradients:
         """What backward() leaves in .grad of the inputs, which wanted gradients and had none."""
         output, wanted = self._followed(x, None)
-        self.clock.call(output.backward, x.cotangent.to(self.device))
+        self.clock.call(output.backward, x.cotangent.to(output))
         return self._canonical_gradients(x, {name: each.grad for name, each in wanted.items()})
 
     def output_and_gradients(
@@ -179,7 +192,7 @@ class Edge:
         """Output and gradients of one and the same call, so that dropout is the same in both."""
         output, wanted = self._followed(x, names)
         found = self.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], cotangent.to(self.device), allow_unused=True
+            torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
         )
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
@@ -211,12 +224,11 @@ class Edge:
     # The edge itself
 
     def arguments_for(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Arguments:
-        order = ["bhsd".index(axis) for axis in self.declaration.layout]
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         query = _to_tiled(x.query, x.kv_heads) if tiled else x.query
-        native = [tensor.permute(order).contiguous() for tensor in (query, x.key, x.value)]
+        native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
         laid_out = [tensor.to(self.device) if self.device != "cpu" else tensor for tensor in native]
-        laid_out = lay_out(laid_out, x.layout)
+        laid_out = packs.lay_out(laid_out, x.layout) if self.is_packed else lay_out(laid_out, x.layout)
         mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
         tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
         tensors["attn_mask"] = mask
@@ -232,7 +244,30 @@ class Edge:
             "return_lse": log_sum_exp or None,
             "return_weights": weights or None,
         }
-        return Arguments(tensors, {name: value for name, value in plain.items() if value is not None})
+        arguments = Arguments(tensors, {name: value for name, value in plain.items() if value is not None})
+        if self.is_packed:
+            self.add_lengths(arguments, [x.q_len] * x.batch, [x.kv_len] * x.batch)
+        return arguments
+
+    def add_lengths(self, arguments: Arguments, q_lens: Sequence[int], kv_lens: Sequence[int]) -> None:
+        """Where each packed sequence begins, and the longest, as far as the subject takes them."""
+        for side, lengths in (("q", q_lens), ("k", kv_lens)):
+            if f"cu_seqlens_{side}" in self.arguments:
+                arguments.tensors[f"cu_seqlens_{side}"] = packs.starts(lengths).to(self.device)
+            if f"max_seqlen_{side}" in self.arguments:
+                arguments.plain[f"max_seqlen_{side}"] = max(lengths)
+
+    def _native(self, x: Tensor) -> Tensor:
+        """(batch, heads, length, dim) in the subject's own layout."""
+        if self.is_packed:
+            return packs.packed(x)
+        return x.permute(["bhsd".index(axis) for axis in self.declaration.layout])
+
+    def canonical(self, native: Tensor, batch: int) -> Tensor:
+        """A tensor in the subject's own layout as (batch, heads, length, dim)."""
+        if self.is_packed:
+            return packs.unpacked(native, batch)
+        return native.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
 
     def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
         if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
@@ -245,19 +280,30 @@ class Edge:
         return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape))
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
+        """One call in canonical form."""
+        extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
+        return self._canonical(x, self.returned(x, arguments), extras)
+
+    def returned(self, x: Inputs, arguments: Arguments) -> Any:
+        """What the implementation returns, as it is."""
         given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
         tensors = [given.pop(name) for name in ("query", "key", "value")]
         named: dict[str, Any] = {**given, **arguments.plain}
         keywords = {self.arguments.get(name, name): value for name, value in named.items()}
         try:
-            returned = self.clock.call(self.declaration.function, *tensors, **keywords)
+            with self._region(x):
+                return self.clock.call(self.declaration.function, *tensors, **keywords)
         except SubjectRaised as raised:
             undeclared = self._undeclared(x, arguments) or ("the call" if self.declaration.may_refuse else "")
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
             raise
-        extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
-        return self._canonical(x, returned, extras)
+
+    def _region(self, x: Inputs) -> AbstractContextManager[Any]:
+        """Of torch.autocast, where the call is to be made in one."""
+        if x.autocast is None:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, x.autocast)
 
     def _undeclared(self, x: Inputs, arguments: Arguments) -> str:
         used = {name for name, tensor in arguments.tensors.items() if tensor is not None} | set(
@@ -276,8 +322,7 @@ class Edge:
         parts = returned if isinstance(returned, tuple) and extras else (returned,)
         if len(parts) != 1 + len(extras):
             raise LawBroken(f"returned {len(parts)} values where {1 + len(extras)} were asked for")
-        output = self._checked(x, parts[0])
-        output = output.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
+        output = self.canonical(self._checked(x, parts[0]), x.batch)
         rows = (x.batch, x.heads, x.q_len)
         forms = {"return_lse": rows, "return_weights": (*rows, x.kv_len)}
         named = dict(zip(extras, parts[1:], strict=True))
@@ -294,9 +339,9 @@ class Edge:
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
-        shape = (x.batch, x.heads, x.q_len, x.value_dim)
-        native = tuple(shape["bhsd".index(axis)] for axis in self.declaration.layout)
-        return plain_tensor(output, native, x.dtype, self.device)
+        native = self._native(torch.empty((x.batch, x.heads, x.q_len, x.value_dim), device="meta"))
+        found = getattr(output, "dtype", None)
+        return plain_tensor(output, tuple(native.shape), found if found in x.dtypes else x.dtype, self.device)
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")
@@ -306,7 +351,7 @@ class Edge:
         if gradient is None:
             return None
         if name in ("query", "key", "value"):
-            gradient = gradient.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
+            gradient = self.canonical(gradient, x.batch)
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         with_heads = gradient.ndim > 2 and gradient.shape[-3] == x.heads
         if tiled and with_heads and name in ("query", "attn_mask"):

@@ -1,6 +1,7 @@
 """The tensors of one call in canonical form, and the exact problem that they pose."""
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,8 @@ class Inputs:
     """Where the subject declares the causal diagonal."""
     layout: str = "contiguous"
     mask_layout: str = "contiguous"
+    autocast: torch.dtype | None = None
+    """The dtype of the torch.autocast region that the call is made in."""
     generic: bool = False
     """Drawn from continuous distributions, so that the generic tier of the bound is valid."""
 
@@ -56,6 +59,18 @@ class Inputs:
     @property
     def dtype(self) -> torch.dtype:
         return self.query.dtype
+
+    @property
+    def dtypes(self) -> set[torch.dtype]:
+        """Of query, key and value, what they promote to, and that of autocast: what the output may be in."""
+        given = {self.query.dtype, self.key.dtype, self.value.dtype}
+        promoted = functools.reduce(torch.promote_types, given)
+        return given | {promoted} | ({self.autocast} if self.autocast else set())
+
+    @property
+    def narrowest(self) -> torch.dtype:
+        """The least precise of them."""
+        return max(self.dtypes, key=lambda dtype: torch.finfo(dtype).eps)
 
     @property
     def batch(self) -> int:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-import headcheck.attention.probes  # noqa: F401 - importing it registers its probes
+import headcheck.attention.probes  # isort: skip - they run in the order in which they are registered
+import headcheck.attention.dtype_probes  # noqa: F401 - importing it registers its probes
 from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.declarations import Attention
 from headcheck.pasting import identifier, pasted, written

@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import Arithmetic
+from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.bounds import ForwardBounds, forward_bounds
 from headcheck.attention.edge import Edge
 from headcheck.attention.gradient_bounds import GradientBounds, gradient_bounds
@@ -20,6 +20,8 @@ DEAD_ROWS = "dead rows"
 CAUSAL_SCALES = "a scale of zero or below with is_causal"
 MASK_WITH_CAUSAL = "attn_mask with is_causal"
 """What a subject may avoid."""
+STEP_BY_STEP = replace(named("opwise"), scaled="input")
+"""The widest arithmetic of code whose sums are kept in float32."""
 
 
 class AttentionSubject(Edge):
@@ -66,7 +68,7 @@ class AttentionSubject(Edge):
         bound = self.forward_bounds(x).output
         if self.empty_rows != "mean" or x.sinks is not None or not x.dead_rows.any():
             return bound
-        mean = forward_bounds(_mean_problem(x.problem), self.arithmetic_for(x), x.dtype).output
+        mean = forward_bounds(_mean_problem(x.problem), self.arithmetic_for(x), x.narrowest).output
         return torch.where(x.dead_rows[..., None], mean, bound)
 
     def special_rows(self, x: Inputs) -> Tensor:
@@ -82,16 +84,19 @@ class AttentionSubject(Edge):
         return not x.dead_rows.any() or (self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids)
 
     def _forward_bounds(self, x: Inputs) -> ForwardBounds:
-        return forward_bounds(x.problem, self.arithmetic_for(x), x.dtype, generic=x.is_generic)
+        return forward_bounds(x.problem, self.arithmetic_for(x), x.narrowest, generic=x.is_generic)
 
     def gradient_bounds(self, x: Inputs, cotangent: Tensor | None = None) -> GradientBounds:
         """How far each element of each gradient may be from the oracle's."""
         generic = x.is_generic and cotangent is None
         seed = x.cotangent if cotangent is None else cotangent
-        return gradient_bounds(x.problem, seed.double(), self.arithmetic_for(x), x.dtype, generic=generic)
+        model = self.arithmetic_for(x)
+        return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic)
 
     def arithmetic_for(self, x: Inputs) -> Arithmetic:
-        """How the subject rounds in this dtype."""
+        """How the subject rounds in this dtype; where several dtypes meet, each step may round to the narrowest."""
+        if len(x.dtypes) > 1 or x.autocast:
+            return STEP_BY_STEP
         return self.arithmetic[str(x.dtype).removeprefix("torch.")]
 
     def agree(

@@ -4,11 +4,14 @@ from dataclasses import replace
 from random import Random
 from typing import Literal
 
+import torch
+
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
@@ -44,6 +47,10 @@ def prepare(
     trial.refused.update(_refused(trial))
     if _reads_grouped_heads(trial):
         trial.found = frozenset({"grouped_heads"})
+    if declaration.autocast is None and (why := _fails_under_autocast(trial)):
+        trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
+    elif declaration.autocast is None:
+        trial.found |= {"autocast"}
     trial.avoids = _avoided(trial)
     if DEAD_ROWS in trial.avoids and declaration.empty_rows is None:
         notes.append(
@@ -147,6 +154,20 @@ def _reads_grouped_heads(trial: AttentionSubject) -> bool:
         return _is_right(ordered, case)
 
     return fate_of(lambda: answers_in("interleaved") or answers_in("tiled"), TRIAL_S) == "yes"
+
+
+def _fails_under_autocast(trial: AttentionSubject) -> str | None:
+    """Why a plain call of float32 is refused under torch.autocast, or None if it is not."""
+    if "float32" not in trial.dtypes:
+        return "no float32"
+    x = build(_PLAIN, trial.alignment)
+    try:
+        trial(x.but(autocast=torch.bfloat16))
+    except (SubjectRaised, NotApplicable) as problem:
+        return str(problem)
+    except LawBroken:
+        pass  # A law will say what is wrong.
+    return None
 
 
 def _avoided(trial: AttentionSubject) -> frozenset[str]:

@@ -101,16 +101,16 @@ def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor:
     ((gradient,),) = _backward(subject, x, arguments, ["key"], times=1)
     if gradient is None:
         raise LawBroken("the output carries a gradient, but none for key")
-    return gradient.permute([subject.declaration.layout.index(axis) for axis in "bhsd"])
+    return subject.canonical(gradient, x.batch)
 
 
 def backward_twice(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Key and value: the name, the gradient, and the one that is asked for next in the same graph."""
-    names, order = ["key", "value"], [subject.declaration.layout.index(axis) for axis in "bhsd"]
+    names = ["key", "value"]
     first, second = _backward(subject, x, subject.arguments_for(x), names, times=2)
     for name, one, other in zip(names, first, second, strict=True):
         if one is not None and other is not None:
-            yield name, one.permute(order), other.permute(order)
+            yield name, subject.canonical(one, x.batch), subject.canonical(other, x.batch)
 
 
 def _backward(

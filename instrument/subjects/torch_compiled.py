@@ -10,7 +10,9 @@ from headcheck.subjects.torch_flex import as_one_graph, require_compiler
 
 @builtin("torch-compiled-reference", "The reference's attention under torch.compile, dynamic shapes.")
 def torch_compiled_reference() -> Attention:
-    """One graph for all calls: every mask is made before it, so that a shape compiles nothing anew."""
+    """One graph for all calls: every mask is made before it, so that a shape compiles nothing anew. No buffer is donated
+    to its backward, which torch does by default: then it could be asked for once only.
+    """
     require_compiler()
     return Attention(
         _compiled_reference(),
@@ -24,6 +26,7 @@ def torch_compiled_reference() -> Attention:
         dropout=False,
         gradients=True,
         mask_gradient=False,
+        autocast=False,
         operator="Torch-Compiled Region",
         dtypes=("float32", "float64"),
         may_refuse=True,
@@ -35,6 +38,7 @@ def torch_compiled_reference() -> Attention:
 def _compiled_reference() -> Any:
     import torch
     from torch import Tensor
+    from torch._functorch import config
 
     from headcheck.reference.attention import attention as textbook
     from headcheck.reference.masks import causal
@@ -44,6 +48,7 @@ def _compiled_reference() -> Any:
     ) -> Tensor:
         return textbook(query * scale[0], key, value, may_attend=may_attend, bias=bias, scale=1.0).output
 
+    config.donated_buffer = False  # It is read when the backward is compiled, long after this call.
     compiled = as_one_graph(torch.compile(steps, dynamic=True))
 
     def attention(

@@ -37,6 +37,7 @@ def torch_flex_compiled() -> Attention:
     require_compiler()
     return _declared(_compiled_flex()).but(
         name="torch-flex-compiled",
+        autocast=False,
         operator="Torch-Compiled Region",
         masks=(),
         grouped_heads=False,
@@ -44,6 +45,7 @@ def torch_flex_compiled() -> Attention:
         window=False,
         softcap=False,
         alibi=False,
+        nan_scores="may-vanish",
         dtypes=("float32", "bfloat16"),
         arithmetic={"bfloat16": replace(named("flash"), scaled="input")},
         may_refuse=True,
@@ -62,7 +64,7 @@ def require_compiler() -> None:
 
 
 def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled function for sizes of 2 and more, which are one graph; NotImplementedError for the others.
+    """The compiled function for sizes of 2 and more in one dtype, which are one graph; NotImplementedError for others.
 
     To the compiler a size of 0 or 1 is another function, and so are two axes that happen to be equal, unless told
     otherwise; each takes seconds, and after eight of them it silently runs without being compiled.
@@ -72,6 +74,8 @@ def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
     def call(*tensors: Any, **options: Any) -> Any:
         if any(size < 2 for tensor in tensors for size in tensor.shape):
             raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
+        if len({tensor.dtype for tensor in tensors[:3]}) > 1:
+            raise NotImplementedError("several dtypes are a graph of their own, which is not compiled here")
         with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # made when it is imported
             return compiled(*tensors, **options)
 
@@ -94,6 +98,7 @@ def _declared(function: Any) -> Attention:
         gradients=False,
         effort=0.5,
         dtypes=("float32", "float64", "bfloat16", "float16"),
+        arithmetic={"bfloat16": "flash", "float16": "flash"},
     )
 
 
@@ -132,7 +137,7 @@ def _flex(*, blocks: bool) -> Any:
         options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "return_lse": return_lse}
         if kept is not None and blocks:
             options["block_mask"] = create_block_mask(kept, *shape, device=query.device.type)
-        return _eager(query, key, value, score_mod=score, **options)
+        return eager_flex(query, key, value, score_mod=score, **options)
 
     return attention
 
@@ -154,7 +159,7 @@ def _kept(mask: Any, window: Window | None, *, is_causal: bool) -> Callable[...,
     return keeps
 
 
-def _eager(*arguments: Any, **options: Any) -> Any:
+def eager_flex(*arguments: Any, **options: Any) -> Any:
     """Without the tracing that torch does around an eager call: it takes a second for each new function."""
     from torch.nn.attention import flex_attention as home
 

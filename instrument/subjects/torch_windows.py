@@ -71,7 +71,7 @@ def reference_window() -> Attention:
 
     return _windowed(attention).but(
         name="reference-window",
-        grouped_heads=False,
+        grouped_heads="interleaved",
         effort=0.5,
         arithmetic={"bfloat16": "wide", "float16": "wide"},
     )

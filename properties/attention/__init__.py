@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "backends",
+    "dtypes",
     "state",
     "memory",
     "masks",
@@ -9,6 +10,7 @@ FAMILIES = (
     "windows",
     "caches",
     "packed",
+    "ragged",
     "features",
     "dropout",
     "distribution",

@@ -30,6 +30,8 @@ class Call:
     alibi_slopes: Tensor | None = None
     return_lse: bool = False
     return_weights: bool = False
+    cu_seqlens_q: Tensor | None = None
+    cu_seqlens_k: Tensor | None = None
 
     def but(self, **changes: Any) -> "Call":
         """The same call with some arguments changed."""
@@ -81,7 +83,8 @@ class Call:
 
 Attend = Callable[[Call], Any]
 
-FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse", "return_weights")
+PACKS = ("cu_seqlens_q", "cu_seqlens_k")
+FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse", "return_weights", *PACKS)
 
 
 def canonical(

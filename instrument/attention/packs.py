@@ -1,0 +1,32 @@
+"""Sequences packed on one axis: the tokens of all of them, (tokens, heads, dim), and where each begins."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.inputs import lay_out as lay_out_by_sequence
+
+WITHOUT = ("attn_mask", "boolean", "additive", "log_sum_exp", "weights")
+"""Features that are not asked of a call with packed sequences: their form is nowhere agreed on."""
+
+
+def packed(x: Tensor) -> Tensor:
+    """(batch, heads, length, dim) as (batch x length, heads, dim)."""
+    return x.transpose(1, 2).flatten(0, 1)
+
+
+def unpacked(x: Tensor, batch: int) -> Tensor:
+    """(tokens, heads, dim) as (batch, heads, length, dim), for sequences of one length."""
+    return x.reshape(batch, x.shape[0] // batch, *x.shape[1:]).transpose(1, 2)
+
+
+def starts(lengths: Sequence[int]) -> Tensor:
+    """cu_seqlens: where each sequence begins, and where the last one ends, as int32 (sequences + 1,)."""
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+
+
+def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
+    """Fresh copies that lie in memory as the layout says, the tokens in place of the heads."""
+    return [tensor[0] for tensor in lay_out_by_sequence([tensor[None] for tensor in tensors], layout)]

@@ -1,0 +1,77 @@
+"""Calls of several sequences at once, each of its own length: what a subject with packed sequences is for.
+
+A pack is given as a list of inputs, one for each sequence, that differ in their tensors and lengths alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.edge import Arguments
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import plain_tensor
+from headcheck.comparison import LawBroken, NotApplicable
+
+NAMES = ("query", "key", "value")
+
+
+def outputs(subject: AttentionSubject, parts: Sequence[Inputs], *, spare: int = 0) -> list[Tensor]:
+    """The output of each sequence (1, heads, q_len, value_dim), from one call.
+
+    spare: so many tokens of other numbers stand behind the last sequence.
+    """
+    with torch.no_grad():
+        output = _run(subject, parts, _arguments(subject, parts, spare), spare)
+    return [each.detach().clone() for each in _apart(subject, output, [x.q_len for x in parts])]
+
+
+def gradients(
+    subject: AttentionSubject, parts: Sequence[Inputs], cotangents: Sequence[Tensor]
+) -> dict[str, list[Tensor]]:
+    """The gradients of query, key and value of each sequence: of the sum of output x cotangent, over all of them."""
+    if subject.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    arguments = _arguments(subject, parts, 0)
+    wanted = subject.want_gradients(arguments, NAMES)
+    output = _run(subject, parts, arguments, 0)
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    apart = _apart(subject, output, [x.q_len for x in parts])
+    pieces = [(each * sent.to(each)).sum() for each, sent in zip(apart, cotangents, strict=True)]
+    total = torch.stack(pieces).sum()
+    found = subject.clock.call(torch.autograd.grad, total, [*wanted.values()], allow_unused=True)
+    lengths = {"query": [x.q_len for x in parts], "key": [x.kv_len for x in parts]}
+    return {
+        name: [] if each is None else _apart(subject, each, lengths.get(name, lengths["key"]))
+        for name, each in zip(wanted, found, strict=True)
+    }
+
+
+def _arguments(subject: AttentionSubject, parts: Sequence[Inputs], spare: int) -> Arguments:
+    """The arguments of the first sequence, with the tokens of all of them and where each begins."""
+    each = [subject.arguments_for(x.but(layout="contiguous")) for x in parts]
+    arguments = Arguments(dict(each[0].tensors), dict(each[0].plain))
+    for name in NAMES:
+        tokens = [tensor for one in each if (tensor := one.tensors[name]) is not None]
+        behind = tokens[0].new_full((spare, *tokens[0].shape[1:]), 50.0)
+        arguments.tensors[name] = torch.cat([*tokens, behind])
+    subject.add_lengths(arguments, [x.q_len for x in parts], [x.kv_len for x in parts])
+    return arguments
+
+
+def _run(subject: AttentionSubject, parts: Sequence[Inputs], arguments: Arguments, spare: int) -> Tensor:
+    """The output (tokens, heads, value_dim). LawBroken: it has another form."""
+    x = parts[0]
+    tokens = spare + sum(part.q_len for part in parts)
+    returned = subject.returned(x, arguments)
+    if isinstance(returned, tuple):
+        raise LawBroken(f"returned {len(returned)} values where 1 was asked for")
+    return plain_tensor(returned, (tokens, x.heads, x.value_dim), x.dtype, subject.device)
+
+
+def _apart(subject: AttentionSubject, tokens: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    """Each sequence of a pack as (1, heads, length, dim); what stands behind the last one is left out."""
+    real = torch.split(tokens[: sum(lengths)], list(lengths))
+    return [subject.canonical(each, 1) for each in real]

@@ -1,0 +1,172 @@
+"""Autocast, and inputs of two dtypes: what torch documents, as far as every right function must keep it.
+
+torch.autocast makes some operations run in a lower dtype and leaves the others alone, so a function under it may
+answer in either dtype, each step rounded to the lower one at worst. Inputs here are float32 tensors that hold
+numbers of bfloat16: casting them down loses nothing, and the bound is that of bfloat16.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.given import no_mask, without
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, same, within
+from headcheck.given import one_of
+from headcheck.laws import law
+
+AUTOCAST = "torch.autocast: operations that are eligible run in its dtype, the others in that of their inputs"
+LOWER = torch.bfloat16
+_PLAIN = without("alibi", "sinks", "softcap")
+
+
+def _lowered(tensor: Tensor | None) -> Tensor | None:
+    """Numbers of bfloat16, in float32."""
+    if tensor is None or tensor.dtype == torch.bool:
+        return tensor
+    return tensor.to(LOWER).float()
+
+
+def _in_float32(attention: AttentionSubject, x: Inputs) -> Inputs:
+    if "float32" not in attention.dtypes:
+        raise NotApplicable("takes no float32")
+    names = ("query", "key", "value", "attn_mask")
+    return x.but(**{name: _lowered(getattr(x, name)) for name in names}, generic=False)
+
+
+def _require(attention: AttentionSubject, dtype: str) -> None:
+    if dtype not in attention.dtypes:
+        raise NotApplicable(f"takes no {dtype}")
+
+
+@law(
+    source=AUTOCAST,
+    formula="Q, K, V in float32, under autocast(bfloat16): |O - exact| <= bound of bfloat16",
+    guards="A mask that is cast with the rest and added as 0 and 1, a fill that bfloat16 cannot hold, a fixed float16.",
+    needs=("autocast",),
+    given=(_PLAIN,),
+)
+def under_autocast_the_output_is_within_the_lower_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Under autocast the output is in the dtype of the inputs or of the region, and as exact as the lower allows."""
+    y = _in_float32(attention, x).but(autocast=LOWER)
+    return within(attention(y), attention.expected(y), attention.bound(y), "output under autocast")
+
+
+@law(
+    source=f"{AUTOCAST}; backward operations run in the dtype that autocast chose for the forward ones",
+    formula="Q, K, V in float32, forward under autocast(bfloat16): |dQ - exact| <= bound of bfloat16, and dK, dV",
+    guards="A backward of one's own that meets what was cast and what was not (flash-linear-attention 70).",
+    needs=("autocast",),
+    given=(_PLAIN,),
+    share=0.5,
+)
+def under_autocast_gradients_are_within_the_lower_bound(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """Gradients of a forward pass under autocast are as exact as the lower dtype allows."""
+    y = _in_float32(attention, x).but(autocast=LOWER)
+    if not attention.claims_gradients(y):
+        return
+    cotangent = y.cotangent.to(LOWER).float()
+    found, exact = attention.gradients(y, cotangent), y.problem.gradients(cotangent.double())
+    bounds = attention.gradient_bounds(y, cotangent)
+    for name in ("query", "key", "value"):
+        wanted, observed = getattr(exact, name), getattr(found, name)
+        observed = torch.zeros_like(wanted) if observed is None else observed
+        what = f"gradient of {name}, forward under autocast"
+        yield within(observed, wanted, getattr(bounds, name), what)
+
+
+@law(
+    source=AUTOCAST,
+    formula="Q, K, V in bfloat16: O under autocast(bfloat16) = O, as far as both bounds allow",
+    guards="float16 whatever dtype the region has: large numbers of bfloat16 become infinite (pytorch 87979).",
+    needs=("autocast",),
+    given=(_PLAIN, one_of("values", "large", "normal")),
+    share=0.5,
+)
+def inputs_in_the_dtype_of_autocast_are_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Inputs that are in the dtype of the region already give under autocast what they give without it."""
+    _require(attention, "bfloat16")
+    names = ("query", "key", "value", "attn_mask")
+    lowered = {name: _lowered(getattr(x, name)) for name in names}
+    y = x.but(
+        **{n: t if t is None or t.dtype == torch.bool else t.to(LOWER) for n, t in lowered.items()},
+        generic=False,
+    )
+    return attention.agree(y.but(autocast=LOWER), y)
+
+
+@law(
+    source="torch.autocast, op eligibility: float64 is not eligible, autocast or not",
+    formula="Q, K, V in float64: O under autocast = O, in float64",
+    guards="Every tensor of floating point cast down by hand, double precision too.",
+    needs=("autocast",),
+    given=(_PLAIN,),
+    share=0.3,
+)
+def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Under autocast, inputs in float64 give what they give without it, in float64."""
+    _require(attention, "float64")
+    names = ("query", "key", "value", "attn_mask")
+    given = {name: getattr(x, name) for name in names}
+    wide = {n: t if t is None or t.dtype == torch.bool else t.double() for n, t in given.items()}
+    y = x.but(**wide, generic=False)
+    limit = 2 * attention.bound(y)
+    return within(attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output under autocast")
+
+
+@law(
+    source="torch.autocast, enabled=False: a region inside of another in which nothing is cast",
+    formula="f(x) in a disabled region inside of an enabled one, and after both = f(x)",
+    guards="A region of one's own inside of the function, what was cast kept for the next call, a flag read once.",
+    needs=("autocast",),
+    share=0.5,
+)
+def a_disabled_region_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Where autocast is disabled, and once it is over, the same call gives the same as without it."""
+    kind = torch.device(attention.device).type
+    alone, limit = attention(x), 2 * attention.bound(x)
+    with torch.autocast(kind, LOWER):
+        attention((_in_float32(attention, x) if x.dtype == torch.float16 else x).but(autocast=LOWER))
+        with torch.autocast(kind, enabled=False):
+            disabled = attention(x)
+    yield within(disabled, alone, limit, "output where autocast is disabled")
+    yield within(attention(x), alone, limit, "output once autocast is over")
+
+
+@law(
+    source="torch.nn.functional.scaled_dot_product_attention refuses inputs of several dtypes; torch.promote_types",
+    formula="Q in one dtype, K or V in another: refused, or |O - exact| <= bound of the narrower",
+    guards="The memory of one dtype read as another's: both have 16 bits, and the numbers are others.",
+    given=(no_mask, _PLAIN, one_of("values", "normal", "integers")),
+    share=0.3,
+)
+def inputs_of_two_dtypes_are_refused_or_right(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Query, key and value of two dtypes are refused or promoted, never read as what they are not."""
+    one, other = _two_dtypes(x.case.seed)
+    common = {
+        name: getattr(x, name).clamp(-8, 8).to(torch.float16).to(LOWER) for name in ("query", "key", "value")
+    }
+    dtypes = ((one, other, other), (one, one, other), (one, other, one))[x.case.seed // 7 % 3]
+    tensors = {name: part.to(dtype) for (name, part), dtype in zip(common.items(), dtypes, strict=True)}
+    y = x.but(**tensors, generic=False)
+    try:
+        output = attention(y)
+    except SubjectRaised:
+        nothing = torch.zeros(())
+        return same(nothing, nothing, "inputs of two dtypes")
+    return within(output, attention.expected(y), attention.bound(y), "output of inputs of two dtypes")
+
+
+def _two_dtypes(seed: int) -> tuple[torch.dtype, torch.dtype]:
+    pairs = (
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float32),
+        (torch.bfloat16, torch.float16),
+        (torch.float16, torch.bfloat16),
+    )
+    return pairs[seed % len(pairs)]
