@@ -134,7 +134,7 @@ class Engine:
                 law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
             )
         tally = _Tally()
-        for case in islice(self._seeded(law), self._glances(law) if glance else None):
+        for case in islice(self.seeded(law), self._glances(law) if glance else None):
             tally.add(self.example(law, case))
             if tally.broken:
                 break
@@ -171,7 +171,8 @@ class Engine:
     def _prepared(self, law: Law, case: Any) -> Any:
         return self.role.fit(law.repaired(case), self.subject)
 
-    def _seeded(self, law: Law) -> Iterator[Any]:
+    def seeded(self, law: Law) -> Iterator[Any]:
+        """The seeded cases of a law, each within what the subject supports and where the law speaks."""
         for number in range(self._share(self.profile.seeded, law)):
             random = Random(f"{self.seed}/{law.id}/{number}")
             yield self._prepared(law, self.role.draw(random, self.subject))
