@@ -1,6 +1,8 @@
 """Hugging Face architectures as black boxes: `hf:llama` is a tiny random model of that type, made without weights.
 
-`causal_lm(config)` declares the model of any configuration, for a file of one's own:
+So are `hf-encoder:bert`, `hf-seq2seq:t5` and `hf-vision:vit`; `hf:llama@eager` has the attention that is named.
+`causal_lm(config)` declares the model of any configuration, for a file of one's own, as `encoder`, `seq2seq` and
+`vision` do:
 
     from transformers import LlamaConfig
     from headcheck.subjects.huggingface_models import causal_lm
@@ -13,9 +15,14 @@ from typing import Any
 
 from headcheck.errors import SubjectError
 from headcheck.modules.causal_lm import CausalLM
+from headcheck.modules.encoder import Encoder
+from headcheck.modules.seq2seq import Seq2Seq
+from headcheck.modules.vision import Vision
 from headcheck.subjects import family
 
 SEED = 0
+IMAGES: Mapping[str, Any] = {"image_size": 16, "patch_size": 4, "num_labels": 5}
+"""Of a tiny vision model."""
 TOKENS = 23
 SPREAD = 0.15
 """Of the weights: with the usual 0.02 of a tiny model every token would count next to nothing."""
@@ -111,6 +118,10 @@ RIGHT_PADDED = (
     "bigbird_pegasus",
 )
 """Types with absolute positions that are counted from the first column: their documentation says to pad on the right."""
+RELATIVE = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "roformer")
+"""Encoders and encoder-decoders whose positions are relative: a batch may be padded on either side."""
+PROJECTED = ("albert", "mobilebert", "fnet")
+"""Encoders that project their vectors before the first layer, past which no skip path leads."""
 
 
 def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
@@ -118,31 +129,79 @@ def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
 
     conventions: fields of `headcheck.CausalLM`, such as full_context=False for a sliding window.
     """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    def make() -> Any:
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(SEED)
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-            _spread(model)
-        return model
-
     if config.model_type in RIGHT_PADDED:
         conventions = {"padding": ("right",)} | conventions
-    return CausalLM(make, name=name or f"hf:{config.model_type}", **conventions)
+    return CausalLM(
+        lambda: _made("AutoModelForCausalLM", config), name=name or f"hf:{config.model_type}", **conventions
+    )
 
 
-def tiny(model_type: str) -> Any:
-    """A configuration of that type of which a model takes milliseconds."""
+def encoder(config: Any, name: str = "", **conventions: Any) -> Encoder:
+    """The encoder of a configuration, from vectors in the place of those of tokens to its last states."""
+    from torch import Tensor, nn
+
+    class OfVectors(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = _made("AutoModel", config)
+
+        def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Any:
+            return self.model(inputs_embeds=x, attention_mask=attention_mask)
+
+    padding = ("right", "left") if config.model_type in RELATIVE else ("right",)
+    given = {"d_model": config.hidden_size, "skip_path": config.model_type not in PROJECTED}
+    conventions = {"padding": padding, "positions": True, **given, **conventions}
+    return Encoder(OfVectors, name=name or f"hf-encoder:{config.model_type}", **conventions)
+
+
+def seq2seq(config: Any, name: str = "", **conventions: Any) -> Seq2Seq:
+    """The encoder-decoder of a configuration."""
+    if config.model_type not in RELATIVE:
+        conventions = {"padding": ("right",)} | conventions
+    return Seq2Seq(
+        lambda: _made("AutoModelForSeq2SeqLM", config),
+        name=name or f"hf-seq2seq:{config.model_type}",
+        **conventions,
+    )
+
+
+def vision(config: Any, name: str = "", **conventions: Any) -> Vision:
+    """The image classifier of a configuration."""
+    return Vision(
+        lambda: _made("AutoModelForImageClassification", config),
+        name=name or f"hf-vision:{config.model_type}",
+        **conventions,
+    )
+
+
+def tiny(model_type: str, **changes: Any) -> Any:
+    """A configuration of that type of which a model takes milliseconds; changes: fields, where it has them.
+
+    TYPE@ATTENTION asks for one of eager, sdpa and flex_attention.
+    """
     from transformers import CONFIG_MAPPING
 
+    model_type, _, attention = model_type.partition("@")
     if model_type not in CONFIG_MAPPING:
         raise SubjectError(f"transformers has no model type {model_type!r}")
     made = CONFIG_MAPPING[model_type]
     usual = made()
-    fitting = {name: value for name, value in SIZES.items() if hasattr(usual, name)}
-    return made(**{**fitting, **OF_TYPE.get(model_type, {})})
+    wanted = {**SIZES, **changes}
+    fitting = {name: value for name, value in wanted.items() if hasattr(usual, name)}
+    asked = {"attn_implementation": attention} if attention else {}
+    return made(**{**fitting, **OF_TYPE.get(model_type, {}), **asked})
+
+
+def _made(auto: str, config: Any) -> Any:
+    """The model of a configuration by one of the library's automatic classes, random and in evaluation."""
+    import torch
+    import transformers
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(SEED)
+        model = getattr(transformers, auto).from_config(config, dtype=torch.float32).eval()
+        _spread(model)
+    return model
 
 
 def _spread(model: Any) -> None:
@@ -155,12 +214,42 @@ def _spread(model: Any) -> None:
                 parameter.mul_(SPREAD / parameter.std())
 
 
+FAMILY: Mapping[str, Any] = {"needs": ("transformers",), "install": "pip install transformers"}
+
+
 @family(
     "hf",
     "causal language models of transformers by model type (hf:llama, hf:qwen3, ...), tiny and random.",
-    needs=("transformers",),
-    install="pip install transformers",
+    **FAMILY,
 )
 def by_model_type(model_type: str) -> CausalLM:
     """The causal language model of that type."""
     return causal_lm(tiny(model_type), f"hf:{model_type}")
+
+
+@family(
+    "hf-encoder", "encoders of transformers by model type (hf-encoder:bert, ...), tiny and random.", **FAMILY
+)
+def encoder_by_model_type(model_type: str) -> Encoder:
+    """The encoder of that type."""
+    return encoder(tiny(model_type, is_decoder=False), f"hf-encoder:{model_type}")
+
+
+@family(
+    "hf-seq2seq",
+    "encoder-decoders of transformers by model type (hf-seq2seq:t5, ...), tiny and random.",
+    **FAMILY,
+)
+def seq2seq_by_model_type(model_type: str) -> Seq2Seq:
+    """The encoder-decoder of that type."""
+    return seq2seq(tiny(model_type, is_decoder=False), f"hf-seq2seq:{model_type}")
+
+
+@family(
+    "hf-vision",
+    "image classifiers of transformers by model type (hf-vision:vit, ...), tiny and random.",
+    **FAMILY,
+)
+def vision_by_model_type(model_type: str) -> Vision:
+    """The image classifier of that type."""
+    return vision(tiny(model_type, is_decoder=False, **IMAGES), f"hf-vision:{model_type}")
