@@ -1,6 +1,7 @@
 """Hugging Face architectures as black boxes: `hf:llama` is a tiny random model of that type, made without weights.
 
-So are `hf-encoder:bert`, `hf-seq2seq:t5` and `hf-vision:vit`; `hf:llama@eager` has the attention that is named.
+So are `hf-encoder:bert`, `hf-seq2seq:t5`, `hf-vision:vit` and, with one layer and a window, `hf-window:mistral`.
+`hf:llama@eager` has the attention that is named, and is compared with the usual one.
 `causal_lm(config)` declares the model of any configuration, for a file of one's own, as `encoder`, `seq2seq` and
 `vision` do:
 
@@ -10,7 +11,9 @@ So are `hf-encoder:bert`, `hf-seq2seq:t5` and `hf-vision:vit`; `hf:llama@eager` 
     subject = causal_lm(LlamaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=99))
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from headcheck.errors import SubjectError
@@ -102,6 +105,15 @@ OF_TYPE: Mapping[str, Mapping[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global"], 2]], "intermediate_size": 48},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "bloom": {"hidden_size": 32},
+    "deit": {"architectures": []},
+    "beit": {"use_relative_position_bias": True},
+    "data2vec-vision": {"use_relative_position_bias": True},
+    "fsmt": {
+        "langs": ["a", "b"],
+        "src_vocab_size": TOKENS,
+        "tgt_vocab_size": TOKENS,
+        "tie_word_embeddings": False,
+    },
     "falcon": {"new_decoder_architecture": False, "multi_query": True},
 }
 """What the sizes do not tell of one type."""
@@ -118,10 +130,32 @@ RIGHT_PADDED = (
     "bigbird_pegasus",
 )
 """Types with absolute positions that are counted from the first column: their documentation says to pad on the right."""
-RELATIVE = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "roformer")
+UNPACKED = (
+    *("jamba", "minimax"),
+    *("opt", "biogpt", "xglm", "openai-gpt"),
+    *("bert", "big_bird", "camembert", "electra", "megatron-bert", "rembert", "roberta"),
+)
+"""Types with a recurrent state, which runs on, and older ones that make their masks without positions. Of the others
+several documents in one sequence stay apart by position_ids, without a cache (transformers 39194)."""
+RELATIVE = (
+    *("t5", "mt5", "umt5", "longt5", "switch_transformers", "roformer"),
+    *("modernbert", "eurobert", "nomic_bert", "gte", "jina_embeddings_v3"),
+)
 """Encoders and encoder-decoders whose positions are relative: a batch may be padded on either side."""
+UNMASKED = ("fnet",)
+"""Encoders that take no attention_mask, as their documentation says."""
 PROJECTED = ("albert", "mobilebert", "fnet")
 """Encoders that project their vectors before the first layer, past which no skip path leads."""
+
+
+WINDOW = 4
+WINDOWED: Mapping[str, Mapping[str, Any]] = {
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 0},
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 0},
+    "qwen3_moe": {"use_sliding_window": True, "max_window_layers": 0},
+    "gpt_neo": {"num_layers": 1, "attention_types": [[["local"], 1]], "window_size": WINDOW},
+}
+"""What a type needs beside sliding_window and layer_types to have a window in its one layer."""
 
 
 def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
@@ -129,10 +163,15 @@ def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
 
     conventions: fields of `headcheck.CausalLM`, such as full_context=False for a sliding window.
     """
-    if config.model_type in RIGHT_PADDED:
-        conventions = {"padding": ("right",)} | conventions
+    usual: dict[str, Any] = {
+        "padding": ("right",) if config.model_type in RIGHT_PADDED else ("left", "right"),
+        "packed": config.model_type not in UNPACKED,
+        "variants": _variants("AutoModelForCausalLM", config),
+    }
     return CausalLM(
-        lambda: _made("AutoModelForCausalLM", config), name=name or f"hf:{config.model_type}", **conventions
+        lambda: _made("AutoModelForCausalLM", config),
+        name=name or f"hf:{config.model_type}",
+        **(usual | conventions),
     )
 
 
@@ -145,23 +184,34 @@ def encoder(config: Any, name: str = "", **conventions: Any) -> Encoder:
             super().__init__()
             self.model = _made("AutoModel", config)
 
+    class Masked(OfVectors):
         def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Any:
             return self.model(inputs_embeds=x, attention_mask=attention_mask)
 
-    padding = ("right", "left") if config.model_type in RELATIVE else ("right",)
-    given = {"d_model": config.hidden_size, "skip_path": config.model_type not in PROJECTED}
-    conventions = {"padding": padding, "positions": True, **given, **conventions}
-    return Encoder(OfVectors, name=name or f"hf-encoder:{config.model_type}", **conventions)
+    class Unmasked(OfVectors):
+        def forward(self, x: Tensor) -> Any:
+            return self.model(inputs_embeds=x)
+
+    usual: dict[str, Any] = {
+        "padding": ("right", "left") if config.model_type in RELATIVE else ("right",),
+        "positions": True,
+        "skip_path": config.model_type not in PROJECTED,
+        "d_model": config.hidden_size,
+    }
+    module = Unmasked if config.model_type in UNMASKED else Masked
+    return Encoder(module, name=name or f"hf-encoder:{config.model_type}", **(usual | conventions))
 
 
 def seq2seq(config: Any, name: str = "", **conventions: Any) -> Seq2Seq:
     """The encoder-decoder of a configuration."""
-    if config.model_type not in RELATIVE:
-        conventions = {"padding": ("right",)} | conventions
+    usual: dict[str, Any] = {
+        "padding": ("left", "right") if config.model_type in RELATIVE else ("right",),
+        "variants": _variants("AutoModelForSeq2SeqLM", config),
+    }
     return Seq2Seq(
         lambda: _made("AutoModelForSeq2SeqLM", config),
         name=name or f"hf-seq2seq:{config.model_type}",
-        **conventions,
+        **(usual | conventions),
     )
 
 
@@ -204,6 +254,26 @@ def _made(auto: str, config: Any) -> Any:
     return model
 
 
+def _variants(auto: str, config: Any) -> dict[str, Any]:
+    """Where an implementation of attention is asked for: the usual one, to which the model is switched beside it."""
+    import transformers
+
+    asked = config._attn_implementation  # noqa: SLF001  # Written as attn_implementation, read so.
+    model = getattr(transformers, auto)._model_mapping[type(config)]  # noqa: SLF001  # There is no public way.
+    switches = model._supports_sdpa and model._can_set_attn_implementation()  # noqa: SLF001  # Its own flags.
+    return {"sdpa": partial(_switched, "sdpa")} if switches and asked not in (None, "sdpa") else {}
+
+
+@contextmanager
+def _switched(implementation: str, module: Any) -> Iterator[None]:
+    before = module.config._attn_implementation  # noqa: SLF001  # As above.
+    module.set_attn_implementation(implementation)
+    try:
+        yield
+    finally:
+        module.set_attn_implementation(before)
+
+
 def _spread(model: Any) -> None:
     """Weights that were made narrow, made wide enough for every token to count."""
     import torch
@@ -228,6 +298,20 @@ def by_model_type(model_type: str) -> CausalLM:
 
 
 @family(
+    "hf-window",
+    "models of one layer with a sliding window of 4 (hf-window:mistral, ...), tiny and random.",
+    **FAMILY,
+)
+def windowed_by_model_type(model_type: str) -> CausalLM:
+    """The causal language model of that type: a position sees itself and three before it."""
+    window = {"sliding_window": WINDOW, "layer_types": ["sliding_attention"], "num_hidden_layers": 1}
+    config = tiny(model_type, **window, **WINDOWED.get(model_type.partition("@")[0], {}))
+    if WINDOW not in (getattr(config, name, None) for name in ("sliding_window", "window_size")):
+        raise SubjectError(f"the configuration of {model_type} names no sliding window")
+    return causal_lm(config, f"hf-window:{model_type}", reach=WINDOW, full_context=False)
+
+
+@family(
     "hf-encoder", "encoders of transformers by model type (hf-encoder:bert, ...), tiny and random.", **FAMILY
 )
 def encoder_by_model_type(model_type: str) -> Encoder:
@@ -242,7 +326,7 @@ def encoder_by_model_type(model_type: str) -> Encoder:
 )
 def seq2seq_by_model_type(model_type: str) -> Seq2Seq:
     """The encoder-decoder of that type."""
-    return seq2seq(tiny(model_type, is_decoder=False), f"hf-seq2seq:{model_type}")
+    return seq2seq(tiny(model_type, is_decoder=False, tie_word_embeddings=True), f"hf-seq2seq:{model_type}")
 
 
 @family(

@@ -4,8 +4,9 @@ The weights stand in a module of torch, and are handed to the library at each ca
 """
 
 import os
+import random
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from headcheck.errors import SubjectError
@@ -38,24 +39,20 @@ def _declared(name: str, call: Call, **conventions: Any) -> MultiHeadAttention:
             weights = {}
             for letter, layer in layers:
                 weights[f"w_{letter}"], weights[f"b_{letter}"] = array(layer.weight.T), array(layer.bias)
-            arrays = [array(x) for x in (query, key, value)]
-            output = call(self.num_heads, weights, *arrays, None if mask is None else array(mask))
+            q, k, v = map(array, (query, key, value))
+            output = call(self.num_heads, weights, q, k, v, None if mask is None else array(mask))
             return tensor(output, query.dtype)
 
+    usual: dict[str, Any] = {"masks": ("boolean",), "mask_shapes": ("b1qk", "bhqk"), "effort": 0.1}
     return MultiHeadAttention(
         Held,
         name=name,
-        **{
-            "masks": ("boolean",),
-            "mask_shapes": ("b1qk", "bhqk"),
-            "true_means": "keep",
-            "empty_rows": "undefined",
-            "weights": False,
-            "gradients": False,
-            "dtypes": ("float32",),
-            "effort": 0.2,
-            **conventions,
-        },
+        true_means="keep",
+        empty_rows="undefined",
+        weights=False,
+        gradients=False,
+        dtypes=("float32",),
+        **(usual | conventions),
     )
 
 
@@ -196,15 +193,21 @@ def _keras(backend: str) -> MultiHeadAttention:
         raise SubjectError(
             f"keras runs on {keras.backend.backend()} in this process; judge keras-mha-{backend} in another one"
         )
-    names = {"q": "query", "v": "value", "k": "key", "o": "attention_output"}
+    names = {"q": "_query_dense", "k": "_key_dense", "v": "_value_dense", "o": "_output_dense"}
+
+    @cache
+    def made(heads: int, d_model: int) -> Any:
+        state = random.getstate()  # Keras draws a seed of its own from it.
+        layer = keras.layers.MultiHeadAttention(heads, d_model // heads)
+        layer.build((None, None, d_model), (None, None, d_model), (None, None, d_model))
+        random.setstate(state)
+        return layer
 
     def call(heads: int, weights: Weights, query: Any, key: Any, value: Any, mask: Any) -> Any:
-        layer = keras.layers.MultiHeadAttention(heads, query.shape[-1] // heads)
-        layer.build(query.shape, value.shape, key.shape)
+        layer = made(heads, query.shape[-1])
         by_head = _by_head(heads, weights, names)
-        for name in names.values():
-            dense = getattr(layer, f"_{name}_dense" if name != "attention_output" else "_output_dense")
-            dense.set_weights([by_head[name]["kernel"], by_head[name]["bias"]])
+        for part in names.values():
+            getattr(layer, part).set_weights([by_head[part]["kernel"], by_head[part]["bias"]])
         output = layer(query, value, key, attention_mask=mask, training=False)
         return keras.ops.convert_to_numpy(output)
 

@@ -1,4 +1,4 @@
-"""Multi-head attention of libraries on torch, each module as it is made from its width and its heads."""
+"""Multi-head attention of transformers and other libraries of layers, made from its width and its heads."""
 
 from typing import Any
 
@@ -98,13 +98,15 @@ def hf_llama_mha_sdpa() -> MultiHeadAttention:
 
 
 def _x_transformers(name: str, **options: Any) -> MultiHeadAttention:
-    """True keeps, in mask (of the queries' own tokens), context_mask and attn_mask, as its README says."""
+    """True keeps in context_mask and attn_mask, as its README says."""
     from torch import Tensor, nn
     from x_transformers.x_transformers import Attention
 
     class OneMask(nn.Module):
         def __init__(self, d_model: int, num_heads: int) -> None:
             super().__init__()
+            if d_model % num_heads:
+                raise ValueError("the library is told the width of a head")
             self.attention = Attention(
                 d_model, dim_head=d_model // num_heads, heads=num_heads, project_out=True, **options
             )
@@ -116,8 +118,9 @@ def _x_transformers(name: str, **options: Any) -> MultiHeadAttention:
             key_mask: Tensor | None = None,
             attn_mask: Tensor | None = None,
         ) -> Any:
-            kind = "mask" if context is None else "context_mask"
-            return self.attention(x, context=context, attn_mask=attn_mask, **{kind: key_mask})
+            if context is None and key_mask is not None:
+                context = x  # With mask in the place of context_mask, answers at padding are zeros.
+            return self.attention(x, context=context, context_mask=key_mask, attn_mask=attn_mask)
 
     return MultiHeadAttention(
         OneMask,
@@ -126,6 +129,8 @@ def _x_transformers(name: str, **options: Any) -> MultiHeadAttention:
         mask_shapes=("qk", "b1qk", "bhqk"),
         true_means="keep",
         weights=False,
+        # In float64 the smallest number, by which it masks, is minus infinity to its softmax in float32.
+        dtypes=("float32",),
     )
 
 
@@ -245,7 +250,9 @@ def curated_transformers_mha() -> MultiHeadAttention:
             kept = x.new_ones(x.shape[:2]).bool() if key_mask is None else key_mask
             return self.attention(x, AttentionMask(kept), use_causal_mask=is_causal)[0]
 
-    return MultiHeadAttention(Masked, name="curated-transformers-mha", masks=("boolean",), weights=False)
+    return MultiHeadAttention(
+        Masked, name="curated-transformers-mha", masks=("boolean",), empty_rows="undefined", weights=False
+    )
 
 
 @builtin(
@@ -284,175 +291,4 @@ def diffusers_mha() -> MultiHeadAttention:
         mask_shapes=("(bh)qk",),
         empty_rows="undefined",
         weights=False,
-    )
-
-
-def _monai(name: str, *, dropout: float = 0.0, masked: bool = True, **options: Any) -> MultiHeadAttention:
-    """attn_mask is (batch, kv_len), as its documentation says; True is kept, as its source shows."""
-    from monai.networks.blocks.selfattention import SABlock
-    from torch import nn
-
-    def make(d_model: int, num_heads: int) -> nn.Module:
-        module: nn.Module = SABlock(d_model, num_heads, dropout_rate=dropout, qkv_bias=True, **options)
-        return module
-
-    return MultiHeadAttention(
-        make,
-        name=name,
-        masks=("boolean",) if masked else (),
-        mask_shapes=("bk",) if masked else (),
-        true_means="keep",
-        fused="by-part",
-        empty_rows="undefined",
-        weights=False,
-    )
-
-
-@builtin("monai-mha", "MONAI's SABlock, by einsum.", needs=("monai",))
-def monai_mha() -> MultiHeadAttention:
-    """Self-attention with one projection."""
-    return _monai("monai-mha", dropout=0.1)
-
-
-@builtin("monai-mha-flash", "MONAI's SABlock with use_flash_attention.", needs=("monai",))
-def monai_mha_flash() -> MultiHeadAttention:
-    """By torch's function; made without dropout, which would hide the rest."""
-    return _monai("monai-mha-flash", use_flash_attention=True)
-
-
-@builtin("monai-mha-flash-dropout", "MONAI's SABlock with use_flash_attention and dropout.", needs=("monai",))
-def monai_mha_flash_dropout() -> MultiHeadAttention:
-    """As the one before, made with dropout, which evaluation should turn off; without masks."""
-    return _monai("monai-mha-flash-dropout", dropout=0.1, masked=False, use_flash_attention=True)
-
-
-@builtin("monai-cross-mha", "MONAI's CrossAttentionBlock.", needs=("monai",))
-def monai_cross_mha() -> MultiHeadAttention:
-    """Keys and values are of one context."""
-    from monai.networks.blocks.crossattention import CrossAttentionBlock
-    from torch import nn
-
-    def make(d_model: int, num_heads: int) -> nn.Module:
-        module: nn.Module = CrossAttentionBlock(d_model, num_heads, dropout_rate=0.1, qkv_bias=True)
-        return module
-
-    return MultiHeadAttention(make, name="monai-cross-mha", weights=False)
-
-
-def _timm(name: str, *, fused: bool) -> MultiHeadAttention:
-    from timm.layers.attention import Attention
-    from torch import nn
-
-    def make(d_model: int, num_heads: int) -> nn.Module:
-        module: nn.Module = Attention(d_model, num_heads, qkv_bias=True)
-        module.fused_attn = fused
-        return module
-
-    return MultiHeadAttention(
-        make,
-        name=name,
-        masks=("boolean", "additive"),
-        mask_shapes=("qk", "b1qk", "bhqk"),
-        true_means="keep",
-        causal_hint=False,
-        empty_rows="undefined",
-        fused="by-part",
-        weights=False,
-    )
-
-
-@builtin(
-    "timm-mha",
-    "timm's Attention, its manual path.",
-    needs=("timm", "torchvision"),
-    install="pip install timm torchvision",
-)
-def timm_mha() -> MultiHeadAttention:
-    """As torch's function in its masks, by a comment in its source."""
-    return _timm("timm-mha", fused=False)
-
-
-@builtin(
-    "timm-mha-fused",
-    "timm's Attention, by torch's function.",
-    needs=("timm", "torchvision"),
-    install="pip install timm torchvision",
-)
-def timm_mha_fused() -> MultiHeadAttention:
-    """Its default."""
-    return _timm("timm-mha-fused", fused=True)
-
-
-def _whisper(name: str, *, sdpa: bool) -> MultiHeadAttention:
-    """Any mask means causal, so that none is given; no bias of the keys."""
-    from torch import Tensor, nn
-    from whisper.model import MultiHeadAttention as Module
-    from whisper.model import disable_sdpa
-
-    class Unmasked(nn.Module):
-        def __init__(self, d_model: int, num_heads: int) -> None:
-            super().__init__()
-            self.attention = Module(d_model, num_heads)
-
-        def forward(self, x: Tensor, key: Tensor | None = None) -> Any:
-            if sdpa:
-                return self.attention(x, key)[0]
-            with disable_sdpa():
-                return self.attention(x, key)[0]
-
-    return MultiHeadAttention(Unmasked, name=name, weights=False)
-
-
-@builtin(
-    "whisper-mha",
-    "openai-whisper's MultiHeadAttention, by matmul.",
-    needs=("whisper",),
-    install="pip install openai-whisper",
-)
-def whisper_mha() -> MultiHeadAttention:
-    """Its softmax is in float32."""
-    return _whisper("whisper-mha", sdpa=False)
-
-
-@builtin(
-    "whisper-mha-sdpa",
-    "openai-whisper's MultiHeadAttention, by torch's function.",
-    needs=("whisper",),
-    install="pip install openai-whisper",
-)
-def whisper_mha_sdpa() -> MultiHeadAttention:
-    """As it is by default."""
-    return _whisper("whisper-mha-sdpa", sdpa=True)
-
-
-@builtin("esm-mha", "fair-esm's MultiheadAttention.", needs=("esm",), install="pip install fair-esm")
-def esm_mha() -> MultiHeadAttention:
-    """The length first, masks as torch's module has them; attn_mask is added."""
-    from esm.multihead_attention import MultiheadAttention
-    from torch import nn
-
-    def make(d_model: int, num_heads: int) -> nn.Module:
-        module: nn.Module = MultiheadAttention(d_model, num_heads, self_attention=False)
-        return module
-
-    return MultiHeadAttention(
-        make, name="esm-mha", batch_first=False, empty_rows="undefined", key_true_means="block"
-    )
-
-
-@builtin("torchscale-mha", "torchscale's MultiheadAttention.", needs=("torchscale",))
-def torchscale_mha() -> MultiHeadAttention:
-    """attn_mask is added; True is padding in key_padding_mask, as in torch's module."""
-    from types import SimpleNamespace
-
-    from torch import nn
-    from torchscale.component.multihead_attention import MultiheadAttention
-
-    def make(d_model: int, num_heads: int) -> nn.Module:
-        asked = SimpleNamespace(multiway=False, xpos_rel_pos=False, layernorm_eps=1e-5)
-        module: nn.Module = MultiheadAttention(asked, d_model, num_heads, encoder_decoder_attention=True)
-        return module
-
-    return MultiHeadAttention(
-        make, name="torchscale-mha", mask_shapes=("qk",), key_true_means="block", empty_rows="undefined"
     )
