@@ -1,4 +1,4 @@
-"""Softmaxes of libraries on arrays, in float32: jax, mlx, keras, onnx's reference evaluator and onnxruntime."""
+"""Softmaxes of libraries on arrays, in float32: jax, mlx, keras, PaddlePaddle, onnx and onnxruntime."""
 
 import os
 from collections.abc import Callable
@@ -54,6 +54,22 @@ def keras_softmax() -> Softmax:
             f"keras runs on {keras.backend.backend()} in this process; judge keras-softmax in another"
         )
     return _declared("keras-softmax", lambda x, dim: keras.ops.softmax(x, axis=dim))
+
+
+@builtin(
+    "paddle-softmax",
+    "paddle.nn.functional.softmax on the CPU.",
+    needs=("paddle",),
+    install="pip install paddlepaddle",
+)
+def paddle_softmax() -> Softmax:
+    """Along any axis."""
+    import paddle
+
+    def function(x: Any, dim: int) -> Any:
+        return paddle.nn.functional.softmax(paddle.to_tensor(x, place="cpu"), axis=dim).numpy()
+
+    return _declared("paddle-softmax", function)
 
 
 def _onnx(name: str, opened: Callable[[Any], Any]) -> Softmax:
