@@ -112,7 +112,6 @@ OF_TYPE: Mapping[str, Mapping[str, Any]] = {
         "langs": ["a", "b"],
         "src_vocab_size": TOKENS,
         "tgt_vocab_size": TOKENS,
-        "tie_word_embeddings": False,
     },
     "falcon": {"new_decoder_architecture": False, "multi_query": True},
 }
@@ -236,10 +235,11 @@ def tiny(model_type: str, **changes: Any) -> Any:
         raise SubjectError(f"transformers has no model type {model_type!r}")
     made = CONFIG_MAPPING[model_type]
     usual = made()
-    wanted = {**SIZES, **changes}
-    fitting = {name: value for name, value in wanted.items() if hasattr(usual, name)}
+    wanted = {**SIZES, **OF_TYPE.get(model_type, {}), **changes}
+    own = {*OF_TYPE.get(model_type, ()), *WINDOWED.get(model_type, ())}
+    fitting = {name: value for name, value in wanted.items() if name in own or hasattr(usual, name)}
     asked = {"attn_implementation": attention} if attention else {}
-    return made(**{**fitting, **OF_TYPE.get(model_type, {}), **asked})
+    return made(**{**fitting, **asked})
 
 
 def _made(auto: str, config: Any) -> Any:
