@@ -62,15 +62,15 @@ def test_a_subject_of_another_package_declares_itself_or_says_how_to_install_it(
     assert declared.name == name
 
 
-def test_there_are_fifty_implementations_of_fifteen_packages():
+def test_the_implementations_are_many_and_of_many_packages():
     """The built-in subjects are many, and of many packages."""
     packages = {package for name in OTHERS for package in builtins()[name].needs} - {
         "torch",
         "torchvision",
         "torchao",
     }
-    assert len(OTHERS) >= 50
-    assert len(packages) >= 15
+    assert len(OTHERS) >= 140
+    assert len(packages) >= 28
 
 
 def test_a_family_makes_a_subject_of_a_word():
@@ -94,6 +94,30 @@ def test_an_unknown_model_type_is_told_in_one_line():
     pytest.importorskip("transformers", reason="transformers is not installed")
     with pytest.raises(SubjectError, match="no model type 'no_such'"):
         load("hf:no_such")
+
+
+@pytest.mark.parametrize("name", ["hf-encoder:bert", "hf-seq2seq:t5", "hf-vision:vit", "hf-window:mistral"])
+def test_a_family_of_each_role_declares_its_models(name):
+    """Encoders, encoder-decoders, image classifiers and windows are subjects by their model type."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    declared = named(name).declaration()
+    assert is_declaration(declared)
+    assert declared.name == name
+
+
+def test_a_window_is_asked_of_a_type_that_has_one():
+    """hf-window: a type whose configuration names no sliding window is refused."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(SubjectError, match="the configuration of llama names no sliding window"):
+        load("hf-window:llama")
+
+
+def test_the_attention_that_is_asked_for_is_compared_with_the_usual_one():
+    """hf:llama@eager is switched to sdpa beside it; hf:llama is what it is."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    assert list(named("hf:llama@eager").declaration().variants) == ["sdpa"]
+    assert not named("hf:llama").declaration().variants
+    assert headcheck.verify("hf:llama@eager", profile="quick", laws="variants/every-variant").conforms
 
 
 def test_a_tiny_llama_keeps_the_laws_of_its_cache():

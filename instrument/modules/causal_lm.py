@@ -32,6 +32,10 @@ class CausalLM(TokenDeclaration):
     """Whether every earlier token counts: not so with a sliding window, or a recurrence that forgets."""
     positions: bool = True
     """Whether the order of the earlier tokens counts."""
+    reach: int | None = None
+    """How many tokens, its own included, count for a position: the width of a window, of a model of one layer."""
+    packed: bool = False
+    """Whether documents beside each other in one sequence stay apart, where position_ids begin anew with each."""
     step: Step | None = None
     """step(module, tokens, cache) -> (logits, cache), where None begins; with a fourth parameter, is_real of all
     tokens so far, also for padded prompts. None: as the module's signature shows."""
@@ -110,6 +114,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "full_context": "does not see all of the past",
         "positions": "does not see the order",
         "table": "has no embedding whose gradient could be asked for",
+        "reach": "has no window whose width is declared",
+        "packed": "is not declared to take several documents in one sequence",
         "fresh": "is not declared as fresh: headcheck.CausalLM(..., fresh=True)",
     }
     with_targets = False
@@ -150,8 +156,11 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             takes_no_mask = step is not None and len(parameters_of(step) or ()) < 4
             missing = self.FEATURES[feature] if takes_no_mask else None
             return self.lacks("step") or self.lacks("left_padding") or missing
-        if feature == "fresh":
-            return None if self.declaration.fresh else self.FEATURES[feature]
+        if feature in ("reach", "packed", "fresh"):
+            known = getattr(self.declaration, feature) and (
+                feature != "packed" or self.places["position_ids"]
+            )
+            return None if known else self.FEATURES[feature]
         return super().lacks(feature)
 
     def output(self, x: TokenInputs) -> Tensor:
@@ -173,6 +182,14 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             logits, cache = self._stepped(piece, cache, None if x.is_real is None else x.is_real[:, :seen])
             found.append(logits)
         return torch.cat(found, dim=1)
+
+    def side_by_side(self, x: TokenInputs, sizes: list[int]) -> Tensor:
+        """The logits of documents of these sizes in one sequence, told apart by their positions."""
+        positions = torch.cat([torch.arange(size) for size in sizes]).expand(len(x.tokens), -1)
+        kept = {"use_cache": False} if self.places["use_cache"] else {}
+        with torch.no_grad():
+            returned = self.call(self.given(x.tokens), position_ids=positions.to(self.device), **kept)
+        return self.logits_in(returned, tuple(x.tokens.shape)).cpu().clone()
 
     def in_turn(self, one: Tensor, two: Tensor, cut: int) -> tuple[Tensor, Tensor]:
         """The logits of two sequences, each in two pieces, the pieces given in turn."""

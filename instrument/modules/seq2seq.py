@@ -174,7 +174,10 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         found: list[nn.Embedding] = []
 
         def watch(table: nn.Module, given: tuple[Tensor, ...], vectors: Tensor) -> None:
-            if isinstance(table, nn.Embedding) and given and torch.equal(given[0], tokens):
+            read = (
+                given[0] if given and isinstance(given[0], Tensor) else None
+            )  # Some are asked for a length.
+            if isinstance(table, nn.Embedding) and read is not None and torch.equal(read, tokens):
                 found.append(table)
 
         handles = [table.register_forward_hook(watch) for table in self.tables]

@@ -60,6 +60,8 @@ class States(Declaration):
     """Whether the module itself has positions, so that the order of its input counts."""
     full_context: bool = True
     """Whether every state has an influence on those that may see it: not so in a window."""
+    skip_path: bool = True
+    """Whether states are carried past all that has weights: not so where a projection comes first, as in ALBERT."""
     norm_order: Literal["pre", "post"] | None = None
     """pre: x + f(norm(x)). post: norm(x + f(x)). None: as an attribute such as norm_first says, if there is one."""
 
@@ -145,6 +147,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
         "positions": "has no positions of its own",
         "no_positions": "has positions",
         "full_context": "does not see the whole sequence",
+        "skip_path": "has no path past its weights",
         "weights": "is no module whose weights could be set",
         "pre_norm": "does not say where its norms stand; declare norm_order",
         "post_norm": "does not say where its norms stand; declare norm_order",

@@ -1,6 +1,7 @@
 """What roles whose modules read tokens have in common: tables, masks of what is padding, the length that fits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, ClassVar, Literal
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
 from headcheck.modules.noise import measured_bound
@@ -39,6 +40,8 @@ class TokenDeclaration(Declaration):
     """What a mask is made of: booleans, the numbers 1 and 0, or numbers to be added; None: one of the first two."""
     max_length: int | None = None
     """The most tokens that a sequence may have; None: found by trying."""
+    variants: Mapping[str, Callable[[Any], AbstractContextManager[object]]] = field(default_factory=dict)
+    """Other ways in which the module computes the same: a name, and a context manager of the module that has it so."""
     fresh: bool = False
     """Whether the module is as it was made, before any training: one law speaks of the first loss."""
 
@@ -47,6 +50,11 @@ class TokenDeclaration(Declaration):
         "mask_rank": (2, 3, 4, None),
         "mask_kind": ("boolean", "number", "additive", None),
     }
+
+    def summary(self) -> dict[str, Any]:
+        """As plain data: variants by their names."""
+        plain = super().summary()
+        return plain | ({"variants": list(self.variants)} if self.variants else {})
 
 
 @dataclass
@@ -98,6 +106,8 @@ class TokenSubject(ModuleSubject[AnyInputs]):
             return f"{self.FEATURES[feature]}, as declared"
         if feature in self.MASKS and self.declaration.pad_token is not None:
             return None
+        if feature == "variants":
+            return None if self.declaration.variants else "has one way of computing, as far as is declared"
         if rest == "padding" and side in SIDES:
             absent = next((reason for mask in self.MASKS if (reason := self.lacks(mask))), None)
             return absent or (None if side in self.sides else self.FEATURES[feature])
@@ -191,6 +201,13 @@ class TokenSubject(ModuleSubject[AnyInputs]):
             torch.autograd.grad, found, [shaped[-1]], cotangent.to(found), materialize_grads=True
         )
         return gradient.cpu()
+
+    def by_variants(self, call: Callable[[], Tensor]) -> Iterator[Comparison]:
+        """What `call` gives, by each variant of the module against the module as it is, but for the noise of both."""
+        plain, noise = call(), self.noise_of(call)
+        for name, variant in self.declaration.variants.items():
+            with variant(self.function):
+                yield within(call(), plain, noise + self.noise_of(call), f"logits by {name}")
 
     def noise_of(self, call: Callable[[], Tensor]) -> float:
         """The largest difference in what `call` gives that rounding explains."""

@@ -1,4 +1,4 @@
-"""Attention functions of frameworks other than torch and JAX: tinygrad, MLX, OpenVINO."""
+"""Attention functions of frameworks other than torch and JAX: tinygrad, MLX, OpenVINO, PaddlePaddle."""
 
 from functools import cache
 from shutil import which
@@ -170,3 +170,75 @@ def openvino_attention() -> Attention:
         dtypes=("float32",),
         effort=0.3,
     )
+
+
+def _paddle(name: str, *, compat: bool) -> Attention:
+    """True takes part; beside is_causal the mask is ignored, as its documentation says."""
+    import paddle
+    from torch import Tensor
+
+    from headcheck.subjects._arrays import array, tensor
+
+    home = paddle.compat.nn.functional if compat else paddle.nn.functional
+    function = home.scaled_dot_product_attention
+
+    def given(x: Tensor) -> Any:
+        return paddle.to_tensor(array(x), place="cpu")
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if is_causal and attn_mask is not None:
+            raise ValueError("beside is_causal the mask is ignored, as the documentation says")
+        mask = None if attn_mask is None else given(attn_mask)
+        arrays = [given(x) for x in (query, key, value)]
+        output = function(
+            *arrays, attn_mask=mask, dropout_p=0.0, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return tensor(output.numpy(), query.dtype)
+
+    return Attention(
+        attention,
+        name=name,
+        layout="bhsd" if compat else "bshd",
+        masks=("boolean", "additive"),
+        mask_ranks=(4,),
+        mask_with_causal="refused",
+        causal="top-left",
+        empty_rows="undefined",
+        grouped_heads="interleaved",
+        scale=True,
+        dropout=False,
+        gradients=False,
+        value_dim=False,  # "The dimensions of the three parameters are the same."
+        dtypes=("float32", "float64"),
+        effort=0.5,
+    )
+
+
+@builtin(
+    "paddle-attention",
+    "PaddlePaddle's nn.functional.scaled_dot_product_attention on the CPU.",
+    needs=("paddle",),
+    install="pip install paddlepaddle",
+)
+def paddle_attention() -> Attention:
+    """BLHD."""
+    return _paddle("paddle-attention", compat=False)
+
+
+@builtin(
+    "paddle-compat-attention",
+    "PaddlePaddle's compat.nn.functional.scaled_dot_product_attention on the CPU.",
+    needs=("paddle",),
+    install="pip install paddlepaddle",
+)
+def paddle_compat_attention() -> Attention:
+    """BHLD, as torch's."""
+    return _paddle("paddle-compat-attention", compat=True)

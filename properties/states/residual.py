@@ -66,7 +66,7 @@ def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateIn
     source="He et al. 2016, equation 5: the gradient reaches every layer along the skip paths",
     formula="f the same for every x: d block(x) / dx is not 0",
     guards="A sub-layer whose input is not added to its output; a skip path that is detached.",
-    needs=("weights",),
+    needs=("weights", "skip_path"),
     given=(having(padding="none"),),
     share=0.5,
     roles=STATES,

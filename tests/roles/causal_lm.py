@@ -1,7 +1,8 @@
 """Wrong and right causal language models. The wrong ones are `Small` with one of its parts replaced."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -876,3 +877,146 @@ def keys_detached() -> nn.Module:
         return Small.attend(self, query, key.detach(), value, mask)
 
     return Small(attend=attend)
+
+
+# Windows, packed documents, and several ways of computing
+
+
+class Packing(Small):
+    """Documents in one sequence are told apart by their positions."""
+
+    def forward(
+        self,
+        tokens: Tensor,
+        is_real: Tensor | None = None,
+        cache: Memory | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        self.remembered = position_ids
+        return super().forward(tokens, is_real, cache)
+
+    def positions(self, real: Tensor, new: int) -> Tensor:
+        return super().positions(real, new) if self.remembered is None else self.remembered
+
+    def mask(self, real: Tensor, new: int) -> Tensor:
+        mask = super().mask(real, new)
+        if self.remembered is None or new < real.shape[1] or not real.all():
+            return mask
+        document = (self.remembered == 0).cumsum(dim=1)
+        return mask & (document[:, None, :, None] == document[:, None, None, :])
+
+
+def window_of(width: int) -> nn.Module:
+    """One layer, in which a position sees so many tokens, its own included."""
+
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        seen = real.shape[1]
+        return Small.mask(self, real, new) & torch.ones(new, seen, dtype=torch.bool).triu(
+            seen - new - width + 1
+        )
+
+    return Small(layers=1, mask=mask)
+
+
+@contextmanager
+def other(model: Small) -> Iterator[None]:
+    """The other way in which a model computes, where it has one."""
+    model.remembered = "other"
+    try:
+        yield
+    finally:
+        model.remembered = None
+
+
+@right("One layer with a window of three.", reach=3, full_context=False)
+def window_of_three() -> nn.Module:
+    return window_of(3)
+
+
+@right("Documents in one sequence are kept apart.", packed=True)
+def documents_apart() -> nn.Module:
+    return Packing()
+
+
+@right("By a softmax of finfo.min and by one of -inf.", variants={"other": other})
+def two_ways() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        if self.remembered is None:
+            return Small.attend(self, query, key, value, mask)
+        scores = (query @ key.mT / math.sqrt(query.shape[-1])).masked_fill(~mask, -torch.inf)
+        return torch.softmax(scores, -1).nan_to_num() @ value
+
+    return Small(attend=attend)
+
+
+@wrong(
+    "A window of one token too many.",
+    breaks="windows/tokens-out-of-reach-do-not-matter",
+    reach=3,
+    full_context=False,
+)
+def window_too_wide() -> nn.Module:
+    return window_of(4)
+
+
+@wrong(
+    "A window of one token too few.",
+    breaks="windows/the-furthest-token-in-reach-counts",
+    reach=3,
+    full_context=False,
+)
+def window_too_narrow() -> nn.Module:
+    return window_of(2)
+
+
+@wrong(
+    "The mask is made without the positions: a document sees the one before it.",
+    breaks="windows/documents-in-one-sequence-are-each-alone",
+    real="https://github.com/huggingface/transformers/pull/39997",
+    packed=True,
+)
+def packed_documents_seen() -> nn.Module:
+    class Seen(Packing):
+        def mask(self, real: Tensor, new: int) -> Tensor:
+            return Small.mask(self, real, new)
+
+    return Seen()
+
+
+@wrong(
+    "One of two ways leaves the scale out.",
+    breaks="variants/every-variant-gives-the-same",
+    variants={"other": other},
+)
+def one_way_unscaled() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        scale = 1.0 if self.remembered is None else math.sqrt(query.shape[-1])
+        return Small.attend(self, scale * query, key, value, mask)
+
+    return Small(attend=attend)
+
+
+@wrong(
+    "One of two ways drops the mask of padding.",
+    breaks="variants/variants-agree-on-padded-batches",
+    variants={"other": other},
+)
+def one_way_sees_padding() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        return Small.mask(self, real if self.remembered is None else torch.ones_like(real), new)
+
+    return Small(mask=mask)
+
+
+@wrong(
+    "One of two ways aligns the causal mask by the first row, where a cache makes the keys longer.",
+    breaks="variants/variants-agree-with-a-cache",
+    variants={"other": other},
+)
+def one_way_aligned_top_left() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        if self.remembered is None:
+            return Small.mask(self, real, new)
+        return torch.ones(new, real.shape[1], dtype=torch.bool).tril() & real[:, None, None, :]
+
+    return Small(mask=mask)

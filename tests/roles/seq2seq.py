@@ -1,7 +1,8 @@
 """Wrong and right encoder-decoders. The wrong ones are `Pair` with one of its parts replaced."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -588,3 +589,25 @@ def last_source_in_training_only() -> nn.Module:
         return (real if torch.is_grad_enabled() else real & ~last)[:, None, None, :]
 
     return Pair(memory_mask=memory_mask)
+
+
+@contextmanager
+def other(model: Pair) -> Iterator[None]:
+    """The other way in which a model computes."""
+    model.remembered = "other"
+    try:
+        yield
+    finally:
+        model.remembered = 0
+
+
+@wrong(
+    "One of two ways adds the bias of the head twice.",
+    breaks="variants/every-variant-gives-the-same",
+    variants={"other": other},
+)
+def one_way_biased_twice() -> nn.Module:
+    def logits(self: Pair, x: Tensor, real: Tensor) -> Tensor:
+        return self.head(x) + (self.head.bias if self.remembered == "other" else 0.0)
+
+    return Pair(logits=logits)

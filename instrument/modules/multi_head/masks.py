@@ -1,6 +1,6 @@
 """The shapes in which a module takes a mask, and what each of them can say."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -44,10 +44,10 @@ def can_say(shape: str, may_attend: Tensor) -> bool:
     return shape not in KEY_SHAPES or bool((may_attend == may_attend[:, :, :1]).all())
 
 
-def shape_for(may_attend: Tensor, wanted: str, taken: Iterable[str]) -> str:
-    """A shape that can say it, the wanted one if it can. NotApplicable: the module takes none that can."""
+def shape_for(may_attend: Tensor, wanted: str, taken: Collection[str]) -> str:
+    """A shape that is taken and can say it, the wanted one if it does. NotApplicable: no shape does."""
     for shape in (wanted, *taken):
-        if can_say(shape, may_attend):
+        if shape in taken and can_say(shape, may_attend):
             return shape
     raise NotApplicable("takes no mask of a shape that could say it")
 
