@@ -26,7 +26,6 @@ from headcheck.laws import choose
 from headcheck.roles import role
 from headcheck.subjects import builtins
 from tests.faults import VARIANTS
-from tests.faults.judging import declared
 from tests.roles import RIGHT
 
 COMPILED = {member.subject for member in TORCH if member.slow}
@@ -39,7 +38,7 @@ def subjects() -> Iterator[tuple[str, Callable[[], Any]]]:
         if not builtin.missing and name not in COMPILED and "cpu" in builtin.declaration().devices:
             yield f"built-in {name}", builtin.declaration
     for name, variant in VARIANTS.items():
-        yield f"attention {name}", lambda variant=variant: declared(variant)
+        yield f"attention {name}", lambda variant=variant: variant.declaration()
     for name, entry in RIGHT.items():
         yield name, entry.declaration
 

@@ -33,8 +33,7 @@ from headcheck.isolation import Workers
 from headcheck.laws import choose
 from headcheck.plan import Plan
 from tests.faults import FAULTS
-from tests.faults.judging import declared
-with Workers(Plan(declared(FAULTS[sys.argv[2]]), PROFILES["gate"]), processes=2) as workers:
+with Workers(Plan(FAULTS[sys.argv[2]].declaration(), PROFILES["gate"]), processes=2) as workers:
     workers.introduce()
     broken = next((row.id for row in workers.judge(choose("attention")) if row.outcome == "breaks"), "")
     print(broken, flush=True)

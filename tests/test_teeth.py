@@ -14,7 +14,6 @@ from headcheck.plan import Plan
 from headcheck.roles import role
 from headcheck.verdict import LawResult
 from tests.faults import FAULTS, VARIANTS, Entry
-from tests.faults.judging import declared
 
 ATTENTION = role("attention")
 LAWS = {law.id: law for law in choose("attention")}
@@ -29,7 +28,7 @@ def named_laws(entry_id: str) -> list[Law]:
 
 def judged(entry: Entry, laws: list[Law], profile: str, dtypes: tuple[str, ...] = ()) -> list[LawResult]:
     """The rows of these laws until the first that breaks; its counterexample is not made small."""
-    subject, _ = ATTENTION.prepare(declared(entry), dtypes=dtypes, device="cpu", seed=0)
+    subject, _ = ATTENTION.prepare(entry.declaration(), dtypes=dtypes, device="cpu", seed=0)
     engine = Engine(ATTENTION, subject, replace(PROFILES[profile], shrinks=0), 0, lambda law, case: "")
     rows: list[LawResult] = []
     for law in laws:
@@ -60,7 +59,7 @@ def test_a_fault_breaks_a_law_that_a_person_would_name(name: str) -> None:
 def test_a_fault_that_does_harm_is_caught_from_outside(name: str) -> None:
     """A fault that hangs, exits or patches its process breaks a law, and the others are still judged."""
     fault = FAULTS[name]
-    plan = Plan(declared(fault), replace(PROFILES["quick"], shrinks=0, limit_s=3.0), dtypes=("float32",))
+    plan = Plan(fault.declaration(), replace(PROFILES["quick"], shrinks=0, limit_s=3.0), dtypes=("float32",))
     with Workers(plan) as workers:
         rows = list(workers.judge(named_laws(name)[:2]))
     assert any(row.outcome == "breaks" for row in rows), fault.sentence

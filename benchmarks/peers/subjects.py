@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tests.faults import Entry, Fault
-from tests.faults.judging import declared
 
 Triple = tuple[Tensor, Tensor, Tensor]
 """Query, key and value."""
@@ -38,7 +37,7 @@ class Subject:
 
     @property
     def declaration(self) -> Any:
-        return declared(self.entry)
+        return self.entry.declaration()
 
     @property
     def gradients(self) -> bool:
