@@ -121,6 +121,7 @@ def test_a_case_that_cannot_be_read_says_where(text: str, problem: str) -> None:
 
 SHAPE = (2, 3, 5, 7)
 B, H, L, D = SHAPE
+EXPANDED = {"expanded", "expanded-heads", "expanded-queries", "expanded-rows"}
 STRIDES = {
     "contiguous": (H * L * D, L * D, D, 1),
     "transposed": (L * H * D, D, H * D, 1),
@@ -130,6 +131,7 @@ STRIDES = {
     "packed": (3 * H * L * D, 3 * L * D, 3 * D, 1),
     "offset": (H * L * D, L * D, D, 1),
     "stacked": ((H + 2) * L * D, L * D, D, 1),
+    "projected": (L * 3 * H * D, D, 3 * H * D, 1),
 }
 
 
@@ -139,7 +141,7 @@ def numbers(shape: tuple[int, ...] = SHAPE) -> Tensor:
 
 def test_every_layout_is_promised_strides() -> None:
     """The table of strides below misses no layout."""
-    assert {*STRIDES, "expanded", "expanded-heads"} == set(LAYOUTS)
+    assert {*STRIDES, *EXPANDED} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("layout", STRIDES)
@@ -150,7 +152,26 @@ def test_a_layout_keeps_the_numbers_and_its_promise(layout: str) -> None:
     assert torch.equal(laid_out, x)
     assert laid_out.stride() == STRIDES[layout]
     assert laid_out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
-    assert (laid_out.storage_offset() > 0) == (layout in ("offset", "packed"))
+    assert (laid_out.storage_offset() > 0) == (layout in ("offset", "packed", "projected"))
+
+
+def test_projected_together_they_share_one_memory() -> None:
+    """Where the shapes allow it, query, key and value are parts of one projection, fewer key heads included."""
+    query, key, value = numbers(), numbers()[:, :1], numbers()[:, 1:2]
+    laid_out = lay_out((query, key, value), "projected")
+    assert len({x.untyped_storage().data_ptr() for x in laid_out}) == 1
+    assert all(map(torch.equal, laid_out, (query, key, value)))
+    longer = lay_out((query, key, numbers((B, 1, L, D + 1))), "projected")
+    assert len({x.untyped_storage().data_ptr() for x in longer}) == 3
+
+
+@pytest.mark.parametrize("layout", ["expanded-queries", "expanded-rows"])
+def test_queries_are_expanded_where_all_are_one(layout: str) -> None:
+    """The query alone has a stride of zero: over the batch, or over the length."""
+    x = build(Case(batch=2, q_len=3, kv_len=3, head_dim=2, value_dim=2, layout=layout))
+    query, key, _ = lay_out((x.query, x.key, x.value), layout)
+    assert query.stride(0 if layout == "expanded-queries" else 2) == 0
+    assert 0 not in key.stride()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -155,7 +155,7 @@ def without_masked_nan(query: Tensor, key: Tensor, value: Tensor, attn_mask: Ten
 def test_a_law_can_be_chosen_by_a_part_of_its_id() -> None:
     """Patterns pick laws by parts of ids, none picks all; one that picks nothing is refused."""
     assert choose("attention") == LAWS
-    assert [each.id for each in choose("attention", ["output-is-within"])] == [
+    assert [each.id for each in choose("attention", ["output-is-within-the-bound"])] == [
         "attention/accuracy/output-is-within-the-bound"
     ]
     masks, state = choose("attention", ["/masks/"]), choose("attention", ["/state/"])

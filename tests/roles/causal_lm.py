@@ -33,7 +33,7 @@ class Small(nn.Module):
 
     def __init__(self, width: int = 8, layers: int = 2, tied: bool = False, **parts: Callable[..., Any]):
         super().__init__()
-        self.table, self.places = nn.Embedding(VOCAB, width), nn.Embedding(40, width)
+        self.table, self.places = nn.Embedding(VOCAB, width), nn.Embedding(80, width)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers + 1))
         self.projections = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
         self.outs = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
@@ -125,7 +125,7 @@ def _reference(**changes: Any) -> nn.Module:
     fields = {"norm_order": "pre", "activation": "gelu", **changes}
     tied, positions = fields.pop("tied", False), fields.pop("positions", "learned")
     config = reference.LayerConfig(d_model=8, num_heads=2, d_ff=16, **fields)
-    embedding = reference.Embedding(VOCAB, 8, scaled=tied, positions=positions, max_len=40, dropout=0.1)
+    embedding = reference.Embedding(VOCAB, 8, scaled=tied, positions=positions, max_len=80, dropout=0.1)
     return reference.CausalLM(embedding, reference.Encoder(config, 2, final_norm=True), tied=tied)
 
 
@@ -364,7 +364,7 @@ def by_fft() -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.table, self.head = nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB)
-            self.filter = nn.Parameter(torch.randn(8, 40) / 4)
+            self.filter = nn.Parameter(torch.randn(8, 80) / 4)
 
         def forward(self, tokens: Tensor) -> Tensor:
             x, length = self.table(tokens).mT, tokens.shape[1]

@@ -43,7 +43,7 @@ class Pair(nn.Module):
     def __init__(self, **parts: Callable[..., Any]) -> None:
         super().__init__()
         self.source_table, self.target_table = nn.Embedding(SOURCES, 8), nn.Embedding(TARGETS, 8)
-        self.places = nn.Embedding(40, 8)
+        self.places = nn.Embedding(80, 8)
         self.reading = Attention()
         self.own, self.cross = (nn.ModuleList(Attention() for _ in range(2)) for _ in range(2))
         self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(6))
@@ -198,7 +198,7 @@ class CallersMasks(nn.Module):
         pair.source_mask = lambda real: src_mask == 1
         pair.memory_mask = lambda real, length: src_mask == 1
         pair.target_mask = lambda real: tgt_mask == 1
-        arange = torch.arange(40)
+        arange = torch.arange(80)
         pair.positions = lambda real, decoding: arange[: real.shape[1]].expand(real.shape)
         return pair(src, tgt)
 

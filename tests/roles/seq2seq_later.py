@@ -35,7 +35,7 @@ def counted_on_from_the_source() -> nn.Module:
 
     def positions(self: Pair, real: Tensor, decoding: bool) -> Tensor:
         found = Pair.positions(self, real, decoding)
-        return (found + self.remembered).clamp(max=39) if decoding else found
+        return (found + self.remembered).clamp(max=79) if decoding else found
 
     return Pair(decode=decode, positions=positions)
 
