@@ -348,7 +348,9 @@ SYMPTOMS = (
 
 
 SHOWN_BY_CALLS = {
-    name: entry for name, entry in FAULTS.items() if not name.startswith(("seen_elsewhere", "declared/"))
+    name: entry
+    for name, entry in FAULTS.items()
+    if not name.startswith(("seen_elsewhere", "seen_later", "declared/"))
 }
 """The others need conditions that stand in no list of calls, or are no fault but for what they declare: the laws that
 they break show them."""
