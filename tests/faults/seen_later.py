@@ -8,7 +8,6 @@ from tests.faults import blocked, clean, fault
 from tests.faults.blocked import Tile
 from tests.faults.calls import Call
 
-UNKNOWN = "not/yet-known"
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -91,7 +90,7 @@ def tiles_counted_by_the_queries(call: Call) -> Tensor:
 
 @fault(
     "In decoding three splits begin at multiples of a third rounded down and are as long as it rounded up.",
-    breaks=UNKNOWN,
+    breaks=("distribution/equal-scores-give-the-mean", "symmetry/duplicated-keys-change-nothing"),
     real="https://github.com/vllm-project/flash-attention/pull/142",
     naive="SH",
     when=("q_len = 1", "kv_len > 256", "kv_len % 3 != 0"),
@@ -190,7 +189,7 @@ def later_columns_not_rescaled(output: Tensor, factor: Tensor, tile_output: Tens
 
 @fault(
     "In decoding a boolean mask is looked at up to key 512.",
-    breaks=UNKNOWN,
+    breaks="masks/boolean-equals-additive",
     real="https://github.com/vllm-project/vllm-ascend/issues/15503",
     naive="SH",
     when=("q_len = 1", "boolean mask", "kv_len > 512"),
@@ -218,7 +217,7 @@ def shared_bias_for_the_first_head(call: Call) -> Tensor:
 
 @fault(
     "Of a mask with one row for each head, the next 16 queries read the row of the next head.",
-    breaks=UNKNOWN,
+    breaks="masks/broadcast-equals-expanded",
     real="https://github.com/openvinotoolkit/openvino/pull/30758",
     naive="SH",
     when=("mask (.., heads, 1, kv_len)", "q_len > 16"),
@@ -233,7 +232,7 @@ def one_row_runs_on(call: Call) -> Tensor:
 
 @fault(
     "A mask of a single element is taken for a placeholder, that is for none.",
-    breaks=UNKNOWN,
+    breaks=("masks/dead-rows-follow-the-convention", "gradients/large-logits-do-no-harm-on-the-way-back"),
     real="https://github.com/openvinotoolkit/openvino/pull/27630",
     naive="SV",
     when=("mask of one element", "which hides"),

@@ -12,8 +12,6 @@ from tests.faults.calls import Call
 from tests.faults.state import signature
 from tests.faults.strides import as_if_contiguous, misread
 
-UNKNOWN = "not/yet-known"
-
 
 def seeing(call: Call, kept: Tensor) -> Tensor:
     """Right attention in which some keys are lost."""
@@ -141,7 +139,7 @@ def nothing_dropped_without_gradients(call: Call) -> Tensor:
 
 @fault(
     "Lengths are padded to 64 by a copy, which a multiple of 64 goes without: then the query is read as dense.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     real="https://github.com/torch-spyre/torch-spyre/issues/4331",
     naive="SH",
     when=("q_len % 64 = 0", "a query that is not contiguous"),
@@ -223,7 +221,7 @@ def expanded_query_computed_once(call: Call) -> Tensor:
 
 @fault(
     "Query and key in one storage are taken for a packed projection, whose kernel has no argument for a mask.",
-    breaks=UNKNOWN,
+    breaks=("masks/masked-keys-do-not-matter", "gradients/the-bias-gets-its-gradient"),
     naive="PATH",
     when=("query and key in one storage", "mask"),
 )
