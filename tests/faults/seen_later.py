@@ -8,7 +8,6 @@ from tests.faults import blocked, clean, fault
 from tests.faults.blocked import Tile
 from tests.faults.calls import Call
 
-UNKNOWN = "not/yet-known"
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -22,7 +21,7 @@ def seeing(call: Call, kept: Tensor) -> Tensor:
 
 @fault(
     "Query and key are brought to length one, as in cosine attention.",
-    breaks=UNKNOWN,
+    breaks="symmetry/scale-trades-with-query-and-key",
     naive="T",
     replaces=clean.score,
 )
@@ -33,7 +32,7 @@ def cosine_attention(call: Call, key: Tensor, scale: float) -> Tensor:
 
 @fault(
     "One is added to the denominator: a head may attend to nothing.",
-    breaks=UNKNOWN,
+    breaks="distribution/weights-sum-to-one",
     naive="T",
     replaces=clean.total,
 )
@@ -43,7 +42,7 @@ def one_more_in_the_denominator(call: Call, raised: Tensor, top: Tensor) -> Tens
 
 @fault(
     "The rotation of query and key by their positions, which the fused kernel offers, is left on.",
-    breaks=UNKNOWN,
+    breaks="symmetry/permuting-keys-changes-nothing",
     naive="T",
     when=("head_dim even", "more than one key"),
 )
@@ -64,7 +63,7 @@ def rotation_left_on(call: Call) -> Tensor:
 
 @fault(
     "The causal end of a tile of 64 queries is that of its first query, in tiles of 16 keys.",
-    breaks=UNKNOWN,
+    breaks="masks/causal-equals-its-mask",
     real="https://github.com/jax-ml/jax/pull/17314",
     naive="SH",
     when=("causal", "q_len > 16"),
@@ -80,7 +79,7 @@ def causal_end_of_the_first_query(call: Call) -> Tensor | None:
 
 @fault(
     "The tiles of 64 keys are counted by the queries: later keys are lost.",
-    breaks=UNKNOWN,
+    breaks="accuracy/equal-scores-count-every-key",
     real="https://github.com/jax-ml/jax/issues/24491",
     naive="SH",
     when=("kv_len > 64", "fewer queries"),
@@ -91,7 +90,7 @@ def tiles_counted_by_the_queries(call: Call) -> Tensor:
 
 @fault(
     "In decoding three splits begin at multiples of a third rounded down and are as long as it rounded up.",
-    breaks=UNKNOWN,
+    breaks=("distribution/equal-scores-give-the-mean", "symmetry/duplicated-keys-change-nothing"),
     real="https://github.com/vllm-project/flash-attention/pull/142",
     naive="SH",
     when=("q_len = 1", "kv_len > 256", "kv_len % 3 != 0"),
@@ -108,7 +107,7 @@ def decoding_splits_overlap(call: Call) -> Tensor:
 
 @fault(
     "The merge of the splits writes rows head by head into an output laid out by length.",
-    breaks=UNKNOWN,
+    breaks="symmetry/heads-do-not-hear-each-other",
     real="https://github.com/flagos-ai/FlagGems/issues/5235",
     naive="SH",
     when=("1 < q_len <= 8", "kv_len > 128", "heads > 1"),
@@ -123,7 +122,7 @@ def merged_rows_in_the_wrong_order(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "In float16 a step takes 32 keys, and 16 of them are written out in the shader.",
-    breaks=UNKNOWN,
+    breaks="accuracy/equal-scores-count-every-key",
     real="https://github.com/microsoft/onnxruntime/pull/28520",
     naive="LP",
     when=("float16", "q_len > 1", "kv_len >= 32"),
@@ -137,7 +136,7 @@ def half_of_each_step_lost(call: Call) -> Tensor:
 
 @fault(
     "In decoding a thread group sums 128 keys, and there is one: later keys have weights but no values.",
-    breaks=UNKNOWN,
+    breaks="heads/grouped-heads-equal-repeated-heads",
     real="https://github.com/timtoole02/Camelid/pull/714",
     naive="SH",
     when=("q_len = 1", "grouped heads", "kv_len > 128"),
@@ -151,7 +150,7 @@ def later_weights_without_values(call: Call, weights: Tensor, value: Tensor) -> 
 
 @fault(
     "One thread for each key, 1024 at most: the denominator does not hear of later keys.",
-    breaks=UNKNOWN,
+    breaks="accuracy/equal-scores-count-every-key",
     naive="SH",
     when=("kv_len > 1024",),
     replaces=clean.total,
@@ -162,7 +161,7 @@ def denominator_of_1024_keys(call: Call, raised: Tensor, top: Tensor) -> Tensor:
 
 @fault(
     "The output beyond 128 columns is not computed.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/ohdearquant/lattice/issues/1549",
     naive="SH",
     when=("value_dim > 128",),
@@ -174,7 +173,7 @@ def columns_beyond_128_zero(call: Call, weights: Tensor, value: Tensor) -> Tenso
 
 @fault(
     "The columns of the output beyond 64 have registers of their own, which a rising maximum does not rescale.",
-    breaks=UNKNOWN,
+    breaks="accuracy/a-moving-maximum-rescales-all",
     naive="SH",
     when=("value_dim > 64", "kv_len > 16"),
     replaces=blocked.add_output,
@@ -190,7 +189,7 @@ def later_columns_not_rescaled(output: Tensor, factor: Tensor, tile_output: Tens
 
 @fault(
     "In decoding a boolean mask is looked at up to key 512.",
-    breaks=UNKNOWN,
+    breaks="masks/boolean-equals-additive",
     real="https://github.com/vllm-project/vllm-ascend/issues/15503",
     naive="SH",
     when=("q_len = 1", "boolean mask", "kv_len > 512"),
@@ -203,7 +202,7 @@ def decoding_mask_ends_at_512(call: Call) -> Tensor:
 
 @fault(
     "In decoding an additive mask that all heads share is added in the first head only.",
-    breaks=UNKNOWN,
+    breaks=("masks/broadcast-equals-expanded", "masks/boolean-equals-additive"),
     real="https://github.com/vllm-project/vllm-ascend/issues/15503",
     naive="SH",
     when=("q_len = 1", "additive mask without heads", "heads > 1"),
@@ -218,7 +217,7 @@ def shared_bias_for_the_first_head(call: Call) -> Tensor:
 
 @fault(
     "Of a mask with one row for each head, the next 16 queries read the row of the next head.",
-    breaks=UNKNOWN,
+    breaks="masks/broadcast-equals-expanded",
     real="https://github.com/openvinotoolkit/openvino/pull/30758",
     naive="SH",
     when=("mask (.., heads, 1, kv_len)", "q_len > 16"),
@@ -233,7 +232,7 @@ def one_row_runs_on(call: Call) -> Tensor:
 
 @fault(
     "A mask of a single element is taken for a placeholder, that is for none.",
-    breaks=UNKNOWN,
+    breaks=("masks/dead-rows-follow-the-convention", "gradients/large-logits-do-no-harm-on-the-way-back"),
     real="https://github.com/openvinotoolkit/openvino/pull/27630",
     naive="SV",
     when=("mask of one element", "which hides"),
@@ -245,7 +244,7 @@ def single_element_taken_for_none(call: Call) -> Tensor:
 
 @fault(
     "A boolean mask with one row for all queries becomes a length: its True are counted.",
-    breaks=UNKNOWN,
+    breaks="masks/masked-keys-do-not-matter",
     naive="SV",
     when=("boolean mask with one row", "a hidden key before a visible one"),
 )
@@ -258,7 +257,7 @@ def one_row_becomes_a_length(call: Call) -> Tensor:
 
 @fault(
     "Queries whose own position is hidden as a key are padding, and come back as zeros.",
-    breaks=UNKNOWN,
+    breaks="masks/broadcast-equals-expanded",
     naive="SV",
     when=("boolean mask with one row", "q_len = kv_len"),
 )
@@ -271,7 +270,7 @@ def padding_queries_zero(call: Call) -> Tensor:
 
 @fault(
     "First keys that nobody sees are cut off, and the causal mask counts from those that are left.",
-    breaks=UNKNOWN,
+    breaks="masks/mask-and-causal-compose",
     naive="PATH",
     when=("boolean mask that hides the first keys from all", "causal"),
 )
@@ -286,7 +285,7 @@ def hidden_beginning_cut_off(call: Call) -> Tensor:
 
 @fault(
     "In half precision without a mask the flash path is taken, whose causal flag is True by default.",
-    breaks=UNKNOWN,
+    breaks="masks/an-all-true-mask-equals-none",
     real="https://github.com/OpenNMT/CTranslate2/pull/2083",
     naive="LP",
     when=("half precision", "no mask", "not causal", "q_len = kv_len"),
@@ -301,7 +300,7 @@ def flash_path_always_causal(call: Call) -> Tensor:
 
 @fault(
     "In decoding a tile holds eight query heads of a group: the others are zero.",
-    breaks=UNKNOWN,
+    breaks=("heads/grouped-heads-equal-repeated-heads", "caches/decoding-one-query-equals-the-last-row"),
     real="https://github.com/flashinfer-ai/flashinfer/pull/2380",
     naive="SH",
     when=("q_len = 1", "more than 8 query heads for each key head"),
@@ -314,7 +313,7 @@ def heads_beyond_eight_of_a_group_zero(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "In decoding the query heads of a group are packed into one tile, whose scores are not capped.",
-    breaks=UNKNOWN,
+    breaks="features/a-softcap-caps-the-scores",
     naive="PATH",
     when=("softcap", "q_len = 1", "grouped heads"),
     features=("softcap",),
@@ -329,7 +328,7 @@ def packed_heads_not_capped(call: Call) -> Tensor:
 
 @fault(
     "The maximum is found before the bias is added: a large bias overflows.",
-    breaks=UNKNOWN,
+    breaks="symmetry/a-common-score-shift-changes-nothing",
     naive="SV",
     when=("additive mask", "a bias above 88"),
     replaces=clean.top,
@@ -342,7 +341,7 @@ def maximum_before_the_bias(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "In float64 the scale is an argument of type float.",
-    breaks=UNKNOWN,
+    breaks="accuracy/default-scale-is-one-over-root-head-dim",
     naive="LP",
     dtypes=("float64",),
     when=("float64", "a scale that float32 does not hold"),
@@ -354,7 +353,7 @@ def scale_in_single_precision(call: Call) -> float:
 
 @fault(
     "bfloat16 values are read through float16: they are infinite from 65520 on.",
-    breaks=UNKNOWN,
+    breaks="distribution/constant-values-come-back",
     naive="LP",
     dtypes=("bfloat16",),
     when=("bfloat16", "large values"),

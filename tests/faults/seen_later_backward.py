@@ -10,8 +10,6 @@ from tests.faults import blocked, clean, fault
 from tests.faults.blocked import Handed, Tile, Tiled
 from tests.faults.calls import NEVER, Call
 
-UNKNOWN = "not/yet-known"
-
 
 class _Backward(torch.autograd.Function):
     """One output, and the gradients of another."""
@@ -30,7 +28,7 @@ class _Backward(torch.autograd.Function):
 
 @fault(
     "One thread for each column, 64 at most: gradients of query and key are zero beyond.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/mni-ml/framework/pull/39",
     naive="GR",
     when=("backward", "head_dim > 64"),
@@ -45,7 +43,7 @@ def gradient_columns_beyond_64_zero(call: Call) -> Tensor:
 
 @fault(
     "In backward the rows of values and cotangents end at head_dim: further columns are not in dP.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/XunhaoLai/native-sparse-attention-triton/issues/27",
     naive="GR",
     when=("backward", "value_dim > head_dim"),
@@ -59,7 +57,7 @@ def products_with_values_cut(on: Tiled, cotangent: Tensor, tile: Tile) -> Tensor
 
 @fault(
     "In backward a tile of 32 keys is skipped when its number times 64, the height of a query tile, is too far.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/pull/1233",
     naive="GR",
     when=("backward", "kv_len > 32"),
@@ -73,7 +71,7 @@ def later_key_tiles_skipped(call: Call) -> Tensor:
 
 @fault(
     "rowsum(dO x O) is not waited for: backward reads what the one before left for that shape.",
-    breaks=UNKNOWN,
+    breaks="gradients/a-second-backward-gives-the-same",
     real="https://github.com/Dao-AILab/flash-attention/pull/2481",
     naive="NO",
     when=("a second backward of the same shapes",),
@@ -89,7 +87,7 @@ def delta_of_the_backward_before(call: Call, memory: dict[Any, Tensor]) -> Tenso
 
 @fault(
     "The bias's gradient lies in rows padded to 8, and is handed out as if they were not.",
-    breaks=UNKNOWN,
+    breaks="gradients/the-bias-gets-its-gradient",
     naive="GR",
     when=("backward", "additive mask", "kv_len % 8 != 0"),
 )
@@ -106,7 +104,7 @@ def bias_gradient_skewed(call: Call) -> Tensor:
 
 @fault(
     "Backward is launched for each key head: query heads beyond their number get no gradient.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/aws-neuron/nki-samples/pull/109",
     naive="GR",
     when=("backward", "grouped heads"),
@@ -121,7 +119,7 @@ def query_heads_beyond_the_key_heads(call: Call) -> Tensor:
 
 @fault(
     "Where the value is frozen its gradient needs a place all the same: that of the key is overwritten.",
-    breaks=UNKNOWN,
+    breaks="gradients/each-gradient-can-be-asked-for-alone",
     real="https://github.com/PaddlePaddle/Paddle/pull/58345",
     naive="GR",
     when=("backward", "value frozen", "value_dim = head_dim"),
@@ -136,7 +134,7 @@ def frozen_value_takes_the_keys_place(call: Call) -> Tensor:
 
 @fault(
     "In backward a tile of 16 queries is skipped when the cotangent of its first is zero.",
-    breaks=UNKNOWN,
+    breaks="gradients/a-loss-may-read-some-rows-only",
     naive="GR",
     when=("backward", "zeros in the cotangent", "q_len > 1"),
     replaces=blocked.read_cotangent,
@@ -148,7 +146,7 @@ def skipped_by_the_first_cotangent(cotangent: Tensor) -> Tensor:
 
 @fault(
     "The query gradient is summed by eight programs of 64 keys: it does not hear of keys beyond 512.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "kv_len > 512"),
     replaces=blocked.d_query,
@@ -159,7 +157,7 @@ def query_gradient_of_512_keys(on: Tiled, d_scores: Tensor, tile: Tile) -> Tenso
 
 @fault(
     "In float16 dO V^T is stored in float16: cotangents scaled up, as against underflow, overflow there.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     dtypes=("float16",),
     when=("backward", "float16", "large cotangents"),
@@ -174,7 +172,7 @@ def weight_gradient_in_float16(call: Call) -> Tensor:
 
 @fault(
     "The log-sum-exp is kept for backward in the half type of the inputs: recomputed weights do not sum to one.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     dtypes=("bfloat16", "float16"),
     when=("backward", "half precision", "large scores"),
@@ -188,7 +186,7 @@ def kept_log_sum_exp_in_half(call: Call) -> Tensor:
 
 @fault(
     "Backward adds the key's gradient into key.grad itself, and hands it out as well.",
-    breaks=UNKNOWN,
+    breaks="gradients/backward-adds-each-gradient-once",
     naive="NO",
     when=("backward()", "a key that is a leaf"),
 )
@@ -206,7 +204,7 @@ def key_gradient_written_twice(call: Call) -> Tensor:
 
 @fault(
     "Backward computes the scores transposed, and draws what it drops by (key, query).",
-    breaks=UNKNOWN,
+    breaks="dropout/the-gradient-uses-the-same-pattern",
     real="https://github.com/Dao-AILab/flash-attention/pull/2439",
     naive="GR",
     when=("backward", "dropout", "q_len = kv_len"),
@@ -227,7 +225,7 @@ def dropped_transposed_in_backward(call: Call) -> Tensor:
 
 @fault(
     "In a causal call forward numbers the tiles of 16 from the first and backward from the second, and draws so.",
-    breaks=UNKNOWN,
+    breaks="dropout/the-gradient-uses-the-same-pattern",
     naive="GR",
     when=("backward", "dropout", "causal", "kv_len > 16"),
 )
@@ -250,7 +248,7 @@ def tiles_drawn_one_on_in_backward(call: Call) -> Tensor:
 
 @fault(
     "The cap's tanh is (e^2x - 1) / (e^2x + 1), which is NaN where e^2x overflows.",
-    breaks=UNKNOWN,
+    breaks="features/a-softcap-caps-the-scores",
     real="https://github.com/vllm-project/vllm/issues/56578",
     naive="SV",
     when=("softcap", "scores 44 times as large"),
@@ -282,7 +280,7 @@ class _Capped(torch.autograd.Function):
 
 @fault(
     "The cap's derivative is found after the mask was laid: the square of -inf is infinite.",
-    breaks=UNKNOWN,
+    breaks="gradients/no-gradient-through-masked-slots",
     real="https://github.com/openxla/tokamax/pull/1121",
     naive="GR",
     when=("backward", "softcap", "hidden keys"),
@@ -298,7 +296,7 @@ def cap_derivative_of_hidden_scores(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "Where there is a cap, the sink is capped like a score.",
-    breaks=UNKNOWN,
+    breaks="features/a-sink-takes-its-share",
     real="https://github.com/ROCm/rocm-libraries/pull/12229",
     naive="PATH",
     when=("softcap", "sinks not small beside it"),
@@ -312,7 +310,7 @@ def sink_capped(call: Call) -> Tensor:
 
 @fault(
     "The first split seeds the sink, and the second does when the first sees no key: then it counts twice.",
-    breaks=UNKNOWN,
+    breaks="features/a-sink-takes-its-share",
     real="https://github.com/ROCm/rocm-libraries/issues/12227",
     naive="SV",
     when=("sinks", "the first 32 keys hidden", "kv_len > 32"),
@@ -329,7 +327,7 @@ def sink_counted_twice(call: Call, raised: Tensor, top: Tensor) -> Tensor:
 
 @fault(
     "With as many sequences as heads the sinks are laid along the batch.",
-    breaks=UNKNOWN,
+    breaks="features/a-sink-takes-its-share",
     naive="SH",
     when=("sinks", "batch = heads"),
     features=("sinks",),
@@ -342,7 +340,7 @@ def sinks_along_the_batch(call: Call) -> Tensor:
 
 @fault(
     "ALiBi's distances are kept in bfloat16: from 257 on neighbours share one.",
-    breaks=UNKNOWN,
+    breaks="features/alibi-lowers-scores-by-distance",
     naive="LP",
     dtypes=("float64", "float32"),
     when=("ALiBi", "more than 256 apart"),
@@ -358,7 +356,7 @@ def distances_in_bfloat16(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "A window is laid in place of the causal mask: a right side of its own is not cut at the diagonal.",
-    breaks=UNKNOWN,
+    breaks="windows/a-causal-window-has-no-right-side",
     naive="PATH",
     when=("window with a right side other than 0", "causal"),
     features=("window",),
@@ -369,7 +367,7 @@ def window_replaces_the_causal_mask(call: Call) -> Tensor:
 
 @fault(
     "A window whose left side reaches over all keys is taken for none: its right side is lost.",
-    breaks=UNKNOWN,
+    breaks="features/a-window-equals-its-band",
     naive="SV",
     when=("window", "left side >= kv_len"),
     features=("window",),
@@ -381,7 +379,7 @@ def wide_window_taken_for_none(call: Call) -> Tensor:
 
 @fault(
     "Backward knows the left side of the window only.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "window with a right side"),
     features=("window",),

@@ -12,8 +12,6 @@ from tests.faults.calls import Call
 from tests.faults.state import signature
 from tests.faults.strides import as_if_contiguous, misread
 
-UNKNOWN = "not/yet-known"
-
 
 def seeing(call: Call, kept: Tensor) -> Tensor:
     """Right attention in which some keys are lost."""
@@ -25,7 +23,7 @@ def seeing(call: Call, kept: Tensor) -> Tensor:
 
 @fault(
     "The copy into dense memory is made where the kernel is compiled: later calls of those shapes go without.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     real="https://github.com/Dao-AILab/flash-attention/issues/2886",
     naive="NO",
     when=("a second call of the same shapes", "a query that is not contiguous"),
@@ -38,7 +36,7 @@ def copied_when_compiled(call: Call, memory: dict[Any, bool]) -> Tensor:
 
 @fault(
     "A call of more than 256 keys leaves its counters behind: the next one begins with its second tile of 16.",
-    breaks=UNKNOWN,
+    breaks="state/one-thing-changed-is-noticed",
     naive="NO",
     when=("a call of more than 256 keys before", "kv_len > 16"),
 )
@@ -51,7 +49,7 @@ def counters_left_by_a_long_call(call: Call, memory: dict[str, bool]) -> Tensor:
 
 @fault(
     "The tuner runs the first backward of each shape three times, all into one query gradient.",
-    breaks=UNKNOWN,
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("the first backward of its shapes",),
 )
@@ -65,7 +63,7 @@ def tuner_adds_up_gradients(call: Call, memory: dict[Any, int]) -> Tensor:
 
 @fault(
     "One query, and one key more than in the call before, is taken for its next step: only the last key is read.",
-    breaks=UNKNOWN,
+    breaks="symmetry/parts-merge-to-the-whole",
     naive="NO",
     when=("q_len = 1", "a call with one key less before", "other keys"),
 )
@@ -81,7 +79,7 @@ def next_step_reads_the_last_key(call: Call, memory: dict[str, tuple[Tensor, Ten
 
 @fault(
     "ALiBi's distances are kept from the call with the most queries, and a shorter one takes their last rows.",
-    breaks=UNKNOWN,
+    breaks="features/alibi-lowers-scores-by-distance",
     naive="NO",
     when=("ALiBi", "a call of more queries before"),
     features=("alibi_slopes",),
@@ -99,7 +97,7 @@ def distances_of_the_longest_call(call: Call, memory: dict[str, int]) -> Tensor:
 
 @fault(
     "The precision of float32 products is lowered for the kernel, and stays so.",
-    breaks=UNKNOWN,
+    breaks="state/the-library-is-left-alone",
     naive="NO",
     peril="patches",
 )
@@ -111,7 +109,7 @@ def matmul_precision_left_low(call: Call) -> Tensor:
 
 @fault(
     "The compiled kernel is kept under the shapes and the size of an element: float16 and bfloat16 share one.",
-    breaks=UNKNOWN,
+    breaks="state/one-thing-changed-is-noticed",
     naive="NO",
     when=("float16 first", "then bfloat16", "the same shapes"),
 )
@@ -128,7 +126,7 @@ def kernel_of_the_other_half_type(call: Call, memory: dict[Any, torch.dtype]) ->
 
 @fault(
     "Where gradients are off this is evaluation: nothing is dropped.",
-    breaks=UNKNOWN,
+    breaks="dropout/the-rate-is-kept",
     naive="PATH",
     when=("dropout", "torch.no_grad"),
 )
@@ -141,7 +139,7 @@ def nothing_dropped_without_gradients(call: Call) -> Tensor:
 
 @fault(
     "Lengths are padded to 64 by a copy, which a multiple of 64 goes without: then the query is read as dense.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     real="https://github.com/torch-spyre/torch-spyre/issues/4331",
     naive="SH",
     when=("q_len % 64 = 0", "a query that is not contiguous"),
@@ -154,7 +152,7 @@ def full_tiles_not_copied(call: Call) -> Tensor:
 
 @fault(
     "The rows of an additive mask are sought at multiples of eight.",
-    breaks=UNKNOWN,
+    breaks="masks/boolean-equals-additive",
     real="https://github.com/facebookresearch/xformers/issues/932",
     naive="SH",
     when=("additive mask of several rows", "rows not a multiple of eight apart"),
@@ -169,7 +167,7 @@ def bias_rows_at_multiples_of_eight(call: Call) -> Tensor:
 
 @fault(
     "In half precision an additive mask is read by pairs: a row that begins inside of one begins with its neighbour.",
-    breaks=UNKNOWN,
+    breaks="masks/boolean-equals-additive",
     naive="LP",
     when=("half precision", "dense additive mask", "kv_len odd", "several rows"),
 )
@@ -184,7 +182,7 @@ def bias_read_by_pairs(call: Call) -> Tensor:
 
 @fault(
     "A key laid out by length is taken to be alone there: one cut from a packed projection is misread.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("a key that is a slice of (batch, length, 3 x heads x dim)",),
 )
@@ -198,7 +196,7 @@ def packed_key_taken_to_be_alone(call: Call) -> Tensor:
 
 @fault(
     "Keys that the batch shares, by a stride of zero, are there for its first sequence: the others read zeros.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("a key expanded over the batch", "batch > 1"),
 )
@@ -211,7 +209,7 @@ def shared_keys_for_the_first_sequence(call: Call) -> Tensor:
 
 @fault(
     "A query that is one row expanded is computed once, although its rows see other keys.",
-    breaks=UNKNOWN,
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("query with a stride of zero along the length", "causal, or a mask that differs by query"),
 )
@@ -223,7 +221,7 @@ def expanded_query_computed_once(call: Call) -> Tensor:
 
 @fault(
     "Query and key in one storage are taken for a packed projection, whose kernel has no argument for a mask.",
-    breaks=UNKNOWN,
+    breaks=("masks/masked-keys-do-not-matter", "gradients/the-bias-gets-its-gradient"),
     naive="PATH",
     when=("query and key in one storage", "mask"),
 )
@@ -234,7 +232,7 @@ def one_storage_drops_the_mask(call: Call) -> Tensor:
 
 @fault(
     "Key rows are read in vectors of four numbers: one that begins between two is read from the first of them.",
-    breaks=UNKNOWN,
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     when=("head_dim % 4 != 0", "more than one key row"),
 )
@@ -252,7 +250,7 @@ def key_rows_at_multiples_of_four(call: Call) -> Tensor:
 
 @fault(
     "With grouped heads the log-sum-exp comes in the order of the packed heads.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="PATH",
     when=("log-sum-exp", "grouped heads", "several key heads"),
     features=("return_lse",),
@@ -266,7 +264,7 @@ def log_sum_exp_of_packed_heads(call: Call) -> Any:
 
 @fault(
     "The log-sum-exp is as long as the padded queries.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="SH",
     when=("log-sum-exp", "q_len % 16 != 0"),
     features=("return_lse",),
@@ -280,7 +278,7 @@ def log_sum_exp_as_long_as_the_padding(call: Call) -> Any:
 
 @fault(
     "In a causal call ALiBi is slope x j: the output does not change by it, the log-sum-exp does.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/issues/1585",
     naive="PATH",
     when=("log-sum-exp", "ALiBi", "causal"),
@@ -295,7 +293,7 @@ def log_sum_exp_shifted_by_slopes(call: Call) -> Any:
 
 @fault(
     "The mean key is subtracted for the sake of eight bits, and the log-sum-exp is not told.",
-    breaks=UNKNOWN,
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="PATH",
     when=("log-sum-exp",),
     features=("return_lse",),
@@ -311,7 +309,7 @@ def log_sum_exp_of_centred_keys(call: Call) -> Any:
 
 @fault(
     "With dropout the log-sum-exp is that of the weights that were kept.",
-    breaks=UNKNOWN,
+    breaks="features/dropout-is-not-in-the-log-sum-exp",
     naive="PATH",
     when=("log-sum-exp", "dropout"),
     features=("return_lse",),
@@ -338,7 +336,7 @@ def weights_of(call: Call) -> Tensor:
 
 @fault(
     "The returned weights were taken before the causal mask.",
-    breaks=UNKNOWN,
+    breaks="features/returned-weights-are-within-the-bound",
     naive="PATH",
     when=("returned weights", "causal"),
     features=("return_weights",),

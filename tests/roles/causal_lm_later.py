@@ -12,7 +12,7 @@ from tests.roles.causal_lm import Memory, Small
 
 @wrong(
     "Values in the cache are cut to the range of its first chunk, as by eight bits whose scale is set once.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
 )
 def values_cut_by_the_first_chunk() -> nn.Module:
     def mixed(self: Small, layer: int, x: Tensor, mask: Tensor, cache: Memory | None) -> Tensor:
@@ -38,7 +38,7 @@ def told_of_the_cache(attend: Callable[..., Tensor]) -> Small:
 
 @wrong(
     "Queries and keys are normed, but for the path with a cache.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/paiml/aprender/pull/2085",
 )
 def not_normed_with_a_cache() -> nn.Module:
@@ -52,7 +52,7 @@ def not_normed_with_a_cache() -> nn.Module:
 
 @wrong(
     "What a step finds in the cache as values are the keys.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/ikawrakow/ik_llama.cpp/pull/1592",
 )
 def keys_for_values() -> nn.Module:
@@ -67,7 +67,7 @@ def keys_for_values() -> nn.Module:
 
 @wrong(
     "Token 1 is taken for the start of a document: what stands before it in the sequence is hidden behind it.",
-    breaks="not/yet-known",
+    breaks="causality/every-earlier-token-counts",
 )
 def start_mark_hides_the_past() -> nn.Module:
     def forward(self: Small, tokens: Tensor, is_real: Tensor | None = None, cache: Any = None) -> Tensor:
@@ -83,7 +83,10 @@ def start_mark_hides_the_past() -> nn.Module:
     return Small(forward=forward, mask=mask)
 
 
-@wrong("The output layer is a copy of the table, made at the first call.", breaks="not/yet-known")
+@wrong(
+    "The output layer is a copy of the table, made at the first call.",
+    breaks="state/weights-changed-in-place-are-read-again",
+)
 def copied_at_the_first_call() -> nn.Module:
     def logits(self: Small, x: Tensor, real: Tensor) -> Tensor:
         if self.remembered is None:
@@ -97,7 +100,7 @@ def copied_at_the_first_call() -> nn.Module:
 
 @wrong(
     "The cache has ten slots; what comes later is written into the last, as a clamped index does.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/lightseekorg/tokenspeed/pull/506",
 )
 def last_slot_written_again() -> nn.Module:
@@ -133,7 +136,7 @@ class _Lookup(torch.autograd.Function):
 
 @wrong(
     "The row of a token that occurs more than once gets the gradient of one occurrence.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
     real="https://github.com/pymc-devs/pytensor/pull/2242",
 )
 def occurrences_not_added() -> nn.Module:
@@ -145,7 +148,7 @@ def occurrences_not_added() -> nn.Module:
 
 @wrong(
     "Far keys count less, but a step with a cache has no such bias.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/NVIDIA/TensorRT-LLM/pull/13870",
 )
 def no_bias_with_a_cache() -> nn.Module:
@@ -161,7 +164,7 @@ def no_bias_with_a_cache() -> nn.Module:
 
 @wrong(
     "A block of four tokens that an earlier row has at its place is not computed again, whatever stands before it.",
-    breaks="not/yet-known",
+    breaks="causality/what-ends-alike-is-told-apart",
     real="https://github.com/vllm-project/aibrix/issues/2329",
 )
 def blocks_known_by_their_tokens() -> nn.Module:

@@ -8,7 +8,10 @@ from tests.roles.decoder import Layer
 from tests.roles.encoder import Block
 
 
-@wrong("Keys are cut to the length of the queries: a longer memory is read in part.", breaks="not/yet-known")
+@wrong(
+    "Keys are cut to the length of the queries: a longer memory is read in part.",
+    breaks="memory/every-state-depends-on-all-of-the-memory",
+)
 def memory_cut_to_the_queries() -> nn.Module:
     class Wrong(Layer):
         def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
@@ -20,7 +23,7 @@ def memory_cut_to_the_queries() -> nn.Module:
 
 @wrong(
     "Without gradients the memory is put behind that of the call before, if the batch is as large.",
-    breaks="not/yet-known",
+    breaks="state/another-call-between-changes-nothing",
 )
 def memory_appended() -> nn.Module:
     class Wrong(Layer):
@@ -39,7 +42,7 @@ def memory_appended() -> nn.Module:
 
 @wrong(
     "The causal mask of the longest call is kept and cut from its last rows: a shorter call sees its future.",
-    breaks="not/yet-known",
+    breaks="state/another-call-between-changes-nothing",
 )
 def last_rows_of_the_longest() -> nn.Module:
     class Wrong(Layer):
@@ -56,7 +59,7 @@ def last_rows_of_the_longest() -> nn.Module:
 
 @wrong(
     "In training the masks are handed on in another order: where they are as long, each is taken for the other.",
-    breaks="not/yet-known",
+    breaks="paths/training-without-dropout-gives-evaluation",
     real="https://github.com/huggingface/transformers/issues/23366",
 )
 def masks_exchanged_in_training() -> nn.Module:

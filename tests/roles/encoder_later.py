@@ -9,7 +9,7 @@ from tests.roles.encoder import Block
 
 @wrong(
     "Padding is taken out and put back behind the states: those of a sequence padded in front are displaced.",
-    breaks="not/yet-known",
+    breaks="padding/padding-on-the-left-changes-nothing",
     real="https://github.com/pytorch/pytorch/pull/79927",
 )
 def padding_put_back_behind() -> nn.Module:
@@ -26,7 +26,7 @@ def padding_put_back_behind() -> nn.Module:
 
 @wrong(
     "A batch with padding is packed into one sequence, whose parts see one another.",
-    breaks="not/yet-known",
+    breaks="padding/a-padded-batch-gives-what-each-sequence-gives-alone",
     real="https://github.com/huggingface/transformers/pull/46634",
 )
 def packed_without_borders() -> nn.Module:
@@ -41,7 +41,10 @@ def packed_without_borders() -> nn.Module:
     return Wrong()
 
 
-@wrong("A single token, which can see itself alone, is not attended at all.", breaks="not/yet-known")
+@wrong(
+    "A single token, which can see itself alone, is not attended at all.",
+    breaks="symmetry/copies-of-a-token-give-what-it-gives-alone",
+)
 def single_token_not_attended() -> nn.Module:
     class Wrong(Block):
         def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
@@ -52,7 +55,7 @@ def single_token_not_attended() -> nn.Module:
 
 @wrong(
     "A padded batch is sorted by its lengths, longest first, and handed back in that order.",
-    breaks="not/yet-known",
+    breaks="padding/a-padded-batch-gives-what-each-sequence-gives-alone",
 )
 def sorted_and_not_restored() -> nn.Module:
     class Wrong(Block):
@@ -67,7 +70,7 @@ def sorted_and_not_restored() -> nn.Module:
 
 @wrong(
     "In training the fused sum and norm hands back the state before the sum: attention's part is normed only.",
-    breaks="not/yet-known",
+    breaks="paths/training-without-dropout-gives-evaluation",
 )
 def sum_lost_in_training() -> nn.Module:
     class Wrong(Block):

@@ -11,7 +11,7 @@ from tests.roles.layer_norm import Maybe, affine, centred, library, variance, wi
 
 @wrong(
     "A tensor whose rows do not lie one after the other is refused: it cannot be viewed as rows.",
-    breaks="not/yet-known",
+    breaks="memory/strided-equals-contiguous",
     real="https://github.com/unslothai/unsloth/pull/10675",
 )
 def unviewable_refused(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
@@ -36,7 +36,7 @@ class _MeanKept(torch.autograd.Function):
 
 @wrong(
     "The mean is kept in bfloat16 for the backward: rows far from zero get other gradients.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/pytorch/pytorch/pull/140259",
 )
 def mean_kept_in_bfloat16(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
@@ -45,7 +45,7 @@ def mean_kept_in_bfloat16(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> 
 
 @wrong(
     "Of rows beyond 256 features the variances of blocks of 256 are averaged; their means may lie apart.",
-    breaks="not/yet-known",
+    breaks="statistics/the-mean-square-is-what-eps-leaves",
 )
 def variances_of_blocks(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     blocks = wide(x).split(256, dim=-1)
@@ -56,7 +56,7 @@ def variances_of_blocks(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Te
 
 @wrong(
     "Rows are loaded four features at a time: where the size is no multiple, a row begins up to three too early.",
-    breaks="not/yet-known",
+    breaks="symmetry/a-row-does-not-see-the-others",
     real="https://github.com/pytorch/pytorch/issues/184826",
 )
 def rows_begin_aligned(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
@@ -86,14 +86,17 @@ class _FromTheOutput(torch.autograd.Function):
 
 @wrong(
     "The backward makes the normalised row of the output, (y - bias) / weight: a weight of zero is NaN.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/NVIDIA/apex/pull/1715",
 )
 def backward_from_the_output(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return _FromTheOutput.apply(x, weight, bias, eps)
 
 
-@wrong("The reciprocal root is the fast one, by its bits and one step of Newton's.", breaks="not/yet-known")
+@wrong(
+    "The reciprocal root is the fast one, by its bits and one step of Newton's.",
+    breaks="accuracy/output-is-within-the-bound",
+)
 def fast_reciprocal_root(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     square = variance(wide(x)) + eps
     guess = (0x5F3759DF - (square.detach().float().view(torch.int32) >> 1)).view(torch.float32).to(square)

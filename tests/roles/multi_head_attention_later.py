@@ -12,7 +12,7 @@ from tests.roles.multi_head_attention import Full, Plain
 
 @wrong(
     "Where a mask hides anything, a key of zeros is put beside the others, so that no row is dead.",
-    breaks="not/yet-known",
+    breaks="masks/masking-keys-is-leaving-them-out",
 )
 class ZeroKeyBesideAMask(Plain):
     def weigh(self, scores: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ class ZeroKeyBesideAMask(Plain):
 
 @wrong(
     "Weights that are asked for head by head are the mean of all, repeated.",
-    breaks="not/yet-known",
+    breaks="returned/averaged-weights-are-the-mean-of-the-heads",
     real="https://github.com/facebookresearch/fairseq/issues/3365",
 )
 class MeanForEachHead(Full):
@@ -34,7 +34,7 @@ class MeanForEachHead(Full):
 
 @wrong(
     "Where key and value are one tensor, it is projected once: the values are the projected keys.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-the-references",
 )
 class OneProjectionForOneTensor(Plain):
     def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,7 +42,10 @@ class OneProjectionForOneTensor(Plain):
         return q, k, k if value is key else v
 
 
-@wrong("The scale is folded into the query's weight, and not into its bias.", breaks="not/yet-known")
+@wrong(
+    "The scale is folded into the query's weight, and not into its bias.",
+    breaks="scores/scores-are-divided-by-the-root-of-head-dim",
+)
 class QueryBiasNotScaled(Plain):
     def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = super().projected(query, key, value)
@@ -52,7 +55,7 @@ class QueryBiasNotScaled(Plain):
 
 @wrong(
     "In evaluation the weights are packed at the first call: values that they are given later are not seen.",
-    breaks="not/yet-known",
+    breaks="heads/permuting-heads-with-the-output-projection-changes-nothing",
     real="https://github.com/pytorch/torchtitan/pull/3794",
 )
 class PackedAtTheFirstCall(Plain):
@@ -69,7 +72,7 @@ class PackedAtTheFirstCall(Plain):
 
 @wrong(
     "`is_causal = mask is None and length > 1`: without a mask, as many queries as keys see no later key.",
-    breaks="not/yet-known",
+    breaks="masks/a-mask-of-nothing-changes-nothing",
     real="https://github.com/huggingface/transformers/pull/42820",
 )
 class CausalWithoutAMask(Plain):
@@ -81,7 +84,7 @@ class CausalWithoutAMask(Plain):
 
 @wrong(
     "Beside another mask, one of the keys hides rows too, where there are as many queries.",
-    breaks="not/yet-known",
+    breaks="masks/both-masks-hold",
     real="https://github.com/pytorch/pytorch/issues/63271",
 )
 class KeyMaskHidesRows(Full):
@@ -96,7 +99,7 @@ class KeyMaskHidesRows(Full):
 
 @wrong(
     "Where weights are asked for, they pass through bfloat16 on their way to the output.",
-    breaks="not/yet-known",
+    breaks="paths/asking-for-weights-changes-nothing",
 )
 class AskedWeightsRounded(Full):
     asked = False
@@ -113,7 +116,7 @@ class AskedWeightsRounded(Full):
 
 @wrong(
     "One tensor for query, key and value gets the gradient of the query alone.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-of-the-inputs-are-the-references",
 )
 class GradientOfTheQueryAlone(Plain):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:

@@ -29,7 +29,7 @@ class _Weighted(torch.autograd.Function):
 
 @wrong(
     "In 16 bits the gradient of the weight is added up in 16 bits, row by row.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/linkedin/Liger-Kernel/pull/950",
 )
 def weight_gradient_in_sixteen_bits(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -38,7 +38,7 @@ def weight_gradient_in_sixteen_bits(x: Tensor, weight: Tensor, eps: float) -> Te
 
 @wrong(
     "A block has 256 threads of four features each: the squares behind the 1024th do not count.",
-    breaks="not/yet-known",
+    breaks="statistics/the-mean-is-over-all-features",
 )
 def squares_beyond_the_block(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     square = wide(x)[..., :1024].square().sum(dim=-1, keepdim=True) / x.shape[-1]
@@ -61,14 +61,17 @@ class _WithoutEps(torch.autograd.Function):
         return scale * (g - n * (g * n).mean(dim=-1, keepdim=True)), None
 
 
-@wrong("The backward takes the root again, and forgets eps.", breaks="not/yet-known")
+@wrong(
+    "The backward takes the root again, and forgets eps.",
+    breaks="gradients/along-the-row-the-gradient-is-what-eps-leaves",
+)
 def backward_without_eps(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return weighted(_WithoutEps.apply(x, eps), weight)
 
 
 @wrong(
     "The weight multiplies x before the root divides it: in float16 the product overflows.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     arithmetic="wide",
     dtypes=("float16",),
 )
@@ -76,14 +79,17 @@ def product_overflows(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return (weighted(x, weight).float() * torch.rsqrt(mean_square(x.float()) + eps)).to(x.dtype)
 
 
-@wrong("A single row, as in decoding, has an eps of 1e-6, whatever is asked for.", breaks="not/yet-known")
+@wrong(
+    "A single row, as in decoding, has an eps of 1e-6, whatever is asked for.",
+    breaks="symmetry/a-row-does-not-see-the-others",
+)
 def eps_of_a_single_row(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return library(x, weight, 1e-6 if x[..., 0].numel() == 1 else eps)
 
 
 @wrong(
     "In 16 bits features are taken two by two: an odd last one is copied as it came, though it is counted.",
-    breaks="not/yet-known",
+    breaks="symmetry/permuting-features-permutes-the-output",
 )
 def odd_last_feature_copied(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     found = library(x, weight, eps)

@@ -12,7 +12,7 @@ from tests.roles.rotary import by_halves, frequencies, half, table, with_frequen
 
 @wrong(
     "Turned where it lies: the second half is made of a first half that is turned already.",
-    breaks="not/yet-known",
+    breaks="rotation/norms-are-kept",
 )
 def second_half_of_the_turned(x: Tensor, positions: Tensor) -> Tensor:
     cos, sin = (each.to(x.dtype) for each in table(positions, x.shape[-1]))
@@ -23,7 +23,7 @@ def second_half_of_the_turned(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "A block has 512 threads, one for each pair of a token: the pairs of further heads are not turned.",
-    breaks="not/yet-known",
+    breaks=("rotation/heads-are-turned-alike", "frequencies/each-pair-turns-by-its-frequency"),
     real="https://github.com/mni-ml/framework/pull/39",
 )
 def pairs_beyond_the_block(x: Tensor, positions: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def pairs_beyond_the_block(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "The grid has 1024 blocks for the tokens of a sequence; tokens beyond them are copied as they are.",
-    breaks="not/yet-known",
+    breaks="positions/tokens-may-come-in-any-order",
     real="https://github.com/microsoft/onnxruntime/pull/20204",
 )
 def tokens_beyond_the_grid(x: Tensor, positions: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def tokens_beyond_the_grid(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "The exponent counts a dim that is no power of two as the next one: the width that the kernel is built for.",
-    breaks="not/yet-known",
+    breaks="frequencies/each-pair-turns-by-its-frequency",
     real="https://github.com/sgl-project/sglang/pull/4064",
 )
 def exponent_of_the_built_width(x: Tensor, positions: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def exponent_of_the_built_width(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Beyond position 4096 cosine and sine are multiplied by the factor that YaRN gives to the scores.",
-    breaks="not/yet-known",
+    breaks="rotation/norms-are-kept",
     real="https://github.com/sgl-project/sglang/pull/33558",
 )
 def scaled_beyond_the_trained_length(x: Tensor, positions: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def scaled_beyond_the_trained_length(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "A position below zero, as padding in front has, is read from the end of the table of 4096 rows.",
-    breaks="not/yet-known",
+    breaks="rotation/a-position-below-zero-turns-back",
     negative=True,
 )
 def below_zero_from_the_end(x: Tensor, positions: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class _TurnedOnly(torch.autograd.Function):
 
 @wrong(
     "The dims that only pass get no gradient.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     pairing="half",
     rotary_dim=0.5,
 )
@@ -100,7 +100,7 @@ def passing_dims_without_gradient(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "In a partial rotation the halves are those of the whole head: what turns is paired with what should pass.",
-    breaks="not/yet-known",
+    breaks="conventions/pairs-are-multiplied-as-complex-numbers",
     pairing="half",
     rotary_dim=0.5,
 )
@@ -114,14 +114,17 @@ def halves_of_the_whole_head(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Sequences that begin at one position are taken to go on alike: all have the first one's positions.",
-    breaks="not/yet-known",
+    breaks="positions/each-sequence-has-its-own-positions",
 )
 def alike_from_the_beginning(x: Tensor, positions: Tensor) -> Tensor:
     alike = positions.ndim == 2 and bool((positions[:, :1] == positions[:1, :1]).all())
     return half(x, positions[:1].expand_as(positions) if alike else positions)
 
 
-@wrong("Angles are brought down to one turn by a pi of five digits.", breaks="not/yet-known")
+@wrong(
+    "Angles are brought down to one turn by a pi of five digits.",
+    breaks="frequencies/angles-far-out-are-as-exact-as-their-format",
+)
 def short_pi(x: Tensor, positions: Tensor) -> Tensor:
     angles = (positions[..., None].float() * frequencies(x.shape[-1])) % 6.2832
     angles = angles[:, None] if positions.ndim == 2 else angles

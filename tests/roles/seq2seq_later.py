@@ -8,7 +8,8 @@ from tests.roles.seq2seq import Pair
 
 
 @wrong(
-    "A target of a single token is taken for the start mark, token 1, whatever it is.", breaks="not/yet-known"
+    "A target of a single token is taken for the start mark, token 1, whatever it is.",
+    breaks="target/a-target-prefix-gives-the-same-logits",
 )
 def single_target_is_the_start() -> nn.Module:
     def embed_target(self: Pair, target: Tensor, real: Tensor) -> Tensor:
@@ -18,7 +19,10 @@ def single_target_is_the_start() -> nn.Module:
     return Pair(embed_target=embed_target)
 
 
-@wrong("In evaluation the encoder runs without gradients.", breaks="not/yet-known")
+@wrong(
+    "In evaluation the encoder runs without gradients.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
 def encoder_without_gradients() -> nn.Module:
     def encode(self: Pair, source: Tensor, real: Tensor | None = None) -> Tensor:
         with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
@@ -27,7 +31,10 @@ def encoder_without_gradients() -> nn.Module:
     return Pair(encode=encode)
 
 
-@wrong("Targets are counted on from the end of the source, its padding included.", breaks="not/yet-known")
+@wrong(
+    "Targets are counted on from the end of the source, its padding included.",
+    breaks="padding/padding-the-source-changes-nothing",
+)
 def counted_on_from_the_source() -> nn.Module:
     def decode(self: Pair, target: Tensor, memory: Tensor, *masks: Tensor | None) -> Tensor:
         self.remembered = memory.shape[1]
@@ -42,7 +49,7 @@ def counted_on_from_the_source() -> nn.Module:
 
 @wrong(
     "The causal mask is as long as the longest target without padding: where all are padded, it ends too early.",
-    breaks="not/yet-known",
+    breaks="padding/padding-the-target-changes-nothing",
 )
 def causal_mask_of_the_longest_target() -> nn.Module:
     def target_mask(self: Pair, real: Tensor) -> Tensor:

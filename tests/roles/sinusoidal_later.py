@@ -7,12 +7,18 @@ from tests.roles import wrong
 from tests.roles.sinusoidal import even, filled, frequencies, usual
 
 
-@wrong("Row 0 is left at zero, as the row of a padding token is in fairseq.", breaks="not/yet-known")
+@wrong(
+    "Row 0 is left at zero, as the row of a padding token is in fairseq.",
+    breaks="conventions/position-zero-is-zeros-and-ones",
+)
 def row_of_padding(length: int, d_model: int) -> Tensor:
     return usual(length, d_model) * (torch.arange(length) > 0)[:, None]
 
 
-@wrong("The exponent is divided as whole numbers are: every wave is the first.", breaks="not/yet-known")
+@wrong(
+    "The exponent is divided as whole numbers are: every wave is the first.",
+    breaks="waves/wavelengths-form-a-geometric-row",
+)
 def whole_exponent(length: int, d_model: int) -> Tensor:
     even(d_model)
     exponent = torch.arange(0, d_model, 2) // d_model
@@ -21,7 +27,7 @@ def whole_exponent(length: int, d_model: int) -> Tensor:
 
 @wrong(
     "A kept table that is too short is continued one position too late.",
-    breaks="not/yet-known",
+    breaks="waves/each-wave-turns-by-its-frequency",
 )
 def continued_too_late(length: int, d_model: int, memory: dict[int, Tensor]) -> Tensor:
     even(d_model)

@@ -27,7 +27,7 @@ class _IntoTheCotangent(torch.autograd.Function):
 
 @wrong(
     "The backward writes its result into the cotangent, which another branch may still read.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/NVIDIA/apex/issues/1430",
 )
 def backward_into_the_cotangent(x: Tensor, dim: int) -> Tensor:
@@ -36,7 +36,7 @@ def backward_into_the_cotangent(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "Where a row begins is counted in sixteen bits: behind 65536 elements the first rows are read again.",
-    breaks="not/yet-known",
+    breaks=("symmetry/a-row-does-not-see-the-others", "accuracy/output-is-within-the-bound"),
     real="https://github.com/PaddlePaddle/Paddle/pull/71935",
 )
 def offsets_in_sixteen_bits(x: Tensor, dim: int) -> Tensor:
@@ -48,21 +48,23 @@ def offsets_in_sixteen_bits(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "The axis and all behind it are one row, as in ONNX before opset 13.",
-    breaks="not/yet-known",
+    breaks="symmetry/every-dim-is-the-last-one-turned",
     real="https://github.com/openvinotoolkit/openvino/issues/26519",
 )
 def axes_behind_are_one(x: Tensor, dim: int) -> Tensor:
     return torch.softmax(x.flatten(dim % x.ndim), -1).reshape(x.shape)
 
 
-@wrong("`dim or -1`: the first axis is taken for the last.", breaks="not/yet-known")
+@wrong(
+    "`dim or -1`: the first axis is taken for the last.", breaks="symmetry/every-dim-is-the-last-one-turned"
+)
 def first_axis_taken_for_none(x: Tensor, dim: int) -> Tensor:
     return torch.softmax(x, dim or -1)
 
 
 @wrong(
     "A block has 1024 threads, one for an entry: what stands behind counts in the sum, and is not written.",
-    breaks="not/yet-known",
+    breaks="distribution/weights-sum-to-one",
 )
 def entries_beyond_the_block(x: Tensor, dim: int) -> Tensor:
     weights = torch.softmax(x, dim).movedim(dim, -1)
@@ -86,7 +88,7 @@ class _LastAxis(torch.autograd.Function):
 
 @wrong(
     "The backward sums along the last axis, whatever the axis was.",
-    breaks="not/yet-known",
+    breaks="gradients/the-gradient-of-a-row-sums-to-zero",
     real="https://github.com/tenstorrent/tt-metal/pull/31580",
 )
 def backward_along_the_last_axis(x: Tensor, dim: int) -> Tensor:

@@ -9,7 +9,7 @@ from tests.roles.vision import SIZES, Small, patches_of
 
 @wrong(
     "A batch with a pixel above 2 is taken to run to 255, and is divided by that.",
-    breaks="not/yet-known",
+    breaks="batch/an-outlier-stays-in-its-own-sequence",
     **SIZES,
 )
 def bytes_by_the_largest_pixel() -> nn.Module:
@@ -21,7 +21,7 @@ def bytes_by_the_largest_pixel() -> nn.Module:
 
 @wrong(
     "The gradient of a patch is laid into the image with rows and columns of its pixels exchanged.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-of-the-input-are-slopes",
     **SIZES,
 )
 def gradient_of_turned_patches() -> nn.Module:
@@ -34,7 +34,7 @@ def gradient_of_turned_patches() -> nn.Module:
 
 @wrong(
     "Without gradients the images of a batch are one long sequence, and see one another.",
-    breaks="not/yet-known",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
     real="https://github.com/Tencent-Hunyuan/HunyuanVideo/pull/310",
     **SIZES,
 )
