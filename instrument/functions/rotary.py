@@ -202,7 +202,8 @@ def _within_reach(case: RotaryCase, furthest: int) -> RotaryCase:
     """With no position beyond the largest that there may be."""
     if case.start + case.span <= furthest:
         return case
-    case = case.but(spacing=1.0, length=min(case.length, furthest + 1))
+    apart = int(case.span - case.spacing * (case.length - 1))
+    case = case.but(spacing=1.0, length=min(case.length, max(1, furthest + 1 - apart)))
     if case.span > furthest:
         case = case.but(per_sequence=False)
     return case.but(start=int(min(case.start, furthest - case.span)))

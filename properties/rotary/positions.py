@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, within
+from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.given import at_least, having, one_of
@@ -63,7 +63,12 @@ def the_positions_of_others_do_not_matter(rotary: RotarySubject, x: RotaryInputs
     share=0.5,
 )
 def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
-    """A sequence with positions of its own is turned as it is alone."""
+    """A sequence with positions of its own is turned as it is alone, where all begin alike too."""
+    if x.positions.ndim == 1:
+        raise NotApplicable("its positions reach too little far for two sequences")
+    if x.case.seed // 11 % 2:
+        first = x.positions[:1, :1].expand(len(x.positions), 1)
+        x = x.at(torch.cat((first, x.positions[:, 1:]), dim=1))
     row = slice(x.case.seed % x.x.shape[0], x.case.seed % x.x.shape[0] + 1)
     alone = x.but(x=x.x[row], positions=x.positions[row])
     limit = rotary.bound(x)[row] + rotary.bound(alone)

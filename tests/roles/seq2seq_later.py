@@ -59,3 +59,16 @@ def causal_mask_of_the_longest_target() -> nn.Module:
         return seen & real[:, None, None, :]
 
     return Pair(target_mask=target_mask)
+
+
+@wrong(
+    "The table of the targets' positions is copied at the first call, and read from there.",
+    breaks="state/weights-changed-in-place-are-read-again",
+)
+def positions_copied() -> nn.Module:
+    def embed_target(self: Pair, target: Tensor, real: Tensor) -> Tensor:
+        if not isinstance(self.remembered, Tensor):
+            self.remembered = self.places.weight.detach().clone()
+        return self.target_table(target) + self.remembered[self.positions(real, True)]
+
+    return Pair(embed_target=embed_target)

@@ -45,3 +45,17 @@ def images_see_one_another() -> nn.Module:
         return Small.mixed(self, x.reshape(1, -1, x.shape[-1])).view(x.shape)
 
     return Small(mixed=mixed)
+
+
+@wrong(
+    "The head's weight is copied at the first call, and read from there.",
+    breaks="state/weights-changed-in-place-are-read-again",
+    **SIZES,
+)
+def head_copied_at_the_first_call() -> nn.Module:
+    def logits(self: Small, x: Tensor) -> Tensor:
+        if not isinstance(self.remembered, Tensor):
+            self.remembered = self.head.weight.detach().clone()
+        return nn.functional.linear(x.mean(dim=1), self.remembered.to(x.dtype), self.head.bias)
+
+    return Small(logits=logits)
