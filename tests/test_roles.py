@@ -52,7 +52,7 @@ def test_no_law_breaks_a_right_function(name: str) -> None:
     rows = list(judged(RIGHT[name], laws, "quick"))  # benchmarks/alarms.py asks for more.
     broken = [f"{row.id}: {row.reason}" for row in rows if row.outcome == "breaks"]
     assert not broken, f"{RIGHT[name].sentence} {broken}"
-    assert sum(row.outcome == "holds" for row in rows) >= len(laws) / 2
+    assert sum(row.outcome == "holds" for row in rows) >= len(laws) * 2 / 5
 
 
 @pytest.mark.parametrize("name", ROLES)

@@ -108,9 +108,7 @@ def test_a_layout_that_is_refused_is_asked_for_by_one_law() -> None:
     """An odd place in memory breaks the law of strides and no other."""
     entry = WRONG["rotary/complex-view"]
     assert prepared(entry.declaration())[0].avoids == ("offset",)
-    verdict = headcheck.verify(
-        entry.declaration(), dtype="float32", profile="quick", laws=("memory", "norms")
-    )
+    verdict = headcheck.verify(entry.declaration(), dtype="float32", profile="gate", laws=("memory", "norms"))
     assert [row.id for row in verdict.laws if row.outcome == "breaks"] == [
         "rotary/memory/strided-equals-contiguous"
     ]

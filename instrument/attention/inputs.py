@@ -179,6 +179,13 @@ class Inputs:
                 twice[name] = torch.cat([by_head, by_head])
         return self.but(**twice, layout="contiguous", mask_layout="contiguous")
 
+    def written_out(self) -> "Inputs":
+        """The same numbers with no axis expanded, where a law changes some of them and then compares bits.
+
+        What is no longer equal along an axis cannot be expanded, and another layout may round otherwise.
+        """
+        return self.but(layout="contiguous") if self.layout.startswith("expanded") else self
+
     def with_a_dead_row(self) -> "Inputs":
         """One query of one head and sequence may attend to nothing; the others as before. It has a mask."""
         assert self.attn_mask is not None

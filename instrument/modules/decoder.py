@@ -59,7 +59,7 @@ class DecoderCase(StatesCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "length", "memory_len")
 
-    memory_len: int = option(2, 1, 2, 3, 4, 5, 6, 9, 33, rarely=(65, 130))
+    memory_len: int = option(2, 1, 2, 3, 4, 5, 6, 9, 33, rarely=(48, 65))
     memory_padding: str = option("none", "none", "right", "left")
     """On which side the shorter memories are padded."""
 

@@ -79,7 +79,7 @@ class StatesCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "length")
 
-    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, rarely=(65, 130))
+    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, rarely=(48,))
     padding: str = option("none", "none", "right", "left")
     """On which side the shorter sequences are padded."""
     spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)

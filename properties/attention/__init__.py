@@ -2,7 +2,6 @@
 
 FAMILIES = (
     "backends",
-    "dtypes",
     "state",
     "memory",
     "masks",
@@ -16,6 +15,7 @@ FAMILIES = (
     "distribution",
     "symmetry",
     "gradients",
+    "dtypes",
     "accuracy",
 )
 """From the most specific to the most general: of several broken laws, the first says most about the fault."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, without
+from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, wide_heads, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
@@ -19,6 +19,7 @@ DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
     source=DAO,
     formula="dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO, dS = P (dP - rowsum(P dP))",
     guards="A missing scale or D term, tiles mixed up (flash-attention b3f1b6a5), heads not summed over the group.",
+    given=(one_in(6, wide_heads),),
     share=1.5,
 )
 def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:

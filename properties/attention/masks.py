@@ -37,7 +37,6 @@ def poisoned(x: Inputs, slots: Tensor, key: float, value: float) -> Inputs:
     return x.but(
         key=torch.where(here, key, x.key).to(x.dtype),
         value=torch.where(here, value, x.value).to(x.dtype),
-        layout="contiguous" if x.layout == "expanded" else x.layout,
         generic=False,
     )
 
@@ -65,7 +64,7 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     slots = x.hidden_keys
     if not slots.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
-    loud = _loudest_key(x)
+    x, loud = x.written_out(), _loudest_key(x)
     return [
         attention.identical(
             poisoned(x, slots, sign * loud, _loudest_value(x)),
@@ -91,6 +90,7 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
         return None
     slots = torch.zeros((x.batch, x.kv_heads, x.kv_len), dtype=torch.bool)
     slots[..., chosen] = True
+    x = x.written_out()
     other = poisoned(x, slots, _loudest_key(x) / 8, 1e3)
     clean, touched = attention(x).cpu(), attention(other).cpu()
     seen = torch.where(blind[..., None], touched, clean)
@@ -146,7 +146,7 @@ def masked_nan_does_not_leak(attention: AttentionSubject, x: Inputs) -> Comparis
         raise NotApplicable(
             "masked_nan='leaks': 0 x NaN may reach the output (declare 'stopped' to be held to it)"
         )
-    slots = x.hidden_keys
+    x, slots = x.written_out(), x.hidden_keys
     return attention.identical(poisoned(x, slots, math.nan, math.nan), x) if slots.any() else None
 
 
@@ -164,6 +164,7 @@ def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Compar
     if not blind.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
     slots = (torch.arange(x.kv_len) >= first_hidden).expand(x.batch, x.kv_heads, x.kv_len)
+    x = x.written_out()
     other = poisoned(x, slots, _loudest_key(x), _loudest_value(x))
     blind = blind[:, None] & ~attention.special_rows(x)[..., None]
     clean = attention(x).cpu()

@@ -67,6 +67,10 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         {"key": -x.key, "generic": False},
         {"key": _with_another_end(x.key), "value": _with_another_end(x.value), "generic": False},
     ]
+    if x.dtype == torch.float16 and "bfloat16" in attention.dtypes:
+        floating = {name: getattr(x, name) for name in ("query", "key", "value", "sinks", "attn_mask")}
+        narrow = {n: each for n, each in floating.items() if each is not None and each.dtype == x.dtype}
+        options.append({name: each.bfloat16() for name, each in narrow.items()})
     if attention.has("scale"):
         options.append({"scale": 2 * x.resolved_scale})
     if x.attn_mask is not None:
@@ -194,6 +198,14 @@ def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs)
     if attention.has("scale"):
         x = x.but(scale=0.25 + x.case.seed / 4e6)  # A call that nobody made before.
     watching.in_inference_mode(attention, x)
+    after = list(_gradients(attention, x))
+    broken = any(each.broken for each in after)
+    # Where everything twice along the batch is wrong too, it is wrong about such calls anyway: that is for other laws.
+    if not broken or not any(each.broken for each in _gradients(attention, x.twice(0))):
+        yield from after
+
+
+def _gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     found, exact = attention.gradients(x), x.problem.gradients(x.cotangent.double())
     bounds = attention.gradient_bounds(x)
     for name in ("query", "key", "value"):

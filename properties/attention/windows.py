@@ -28,7 +28,7 @@ def a_key_one_step_outside_does_not_matter(attention: AttentionSubject, x: Input
     blind = ~x.may_attend[..., chosen] & ~attention.special_rows(x)
     if not blind.any():
         return None
-    x = x.but(layout="contiguous" if x.layout.startswith("expanded") else x.layout)
+    x = x.written_out()
     here = (torch.arange(x.kv_len) == chosen)[:, None]
     loud = x.but(
         key=torch.where(here, LOUD * x.key.sign(), x.key).to(x.dtype),

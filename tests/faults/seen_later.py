@@ -189,7 +189,7 @@ def later_columns_not_rescaled(output: Tensor, factor: Tensor, tile_output: Tens
 
 @fault(
     "In decoding a boolean mask is looked at up to key 512.",
-    breaks="masks/boolean-equals-additive",
+    breaks=("masks/boolean-equals-additive", "gradients/dead-rows-have-no-gradient"),
     real="https://github.com/vllm-project/vllm-ascend/issues/15503",
     naive="SH",
     when=("q_len = 1", "boolean mask", "kv_len > 512"),
@@ -217,7 +217,7 @@ def shared_bias_for_the_first_head(call: Call) -> Tensor:
 
 @fault(
     "Of a mask with one row for each head, the next 16 queries read the row of the next head.",
-    breaks="masks/broadcast-equals-expanded",
+    breaks=("masks/broadcast-equals-expanded", "distribution/masked-weights-are-zero"),
     real="https://github.com/openvinotoolkit/openvino/pull/30758",
     naive="SH",
     when=("mask (.., heads, 1, kv_len)", "q_len > 16"),

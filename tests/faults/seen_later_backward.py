@@ -156,21 +156,6 @@ def query_gradient_of_512_keys(on: Tiled, d_scores: Tensor, tile: Tile) -> Tenso
 
 
 @fault(
-    "In float16 dO V^T is stored in float16: cotangents scaled up, as against underflow, overflow there.",
-    breaks="gradients/gradients-are-within-the-bound",
-    naive="GR",
-    dtypes=("float16",),
-    when=("backward", "float16", "large cotangents"),
-)
-def weight_gradient_in_float16(call: Call) -> Tensor:
-    def d_weights(on: Tiled, cotangent: Tensor, tile: Tile) -> Tensor:
-        product = blocked.d_weights(on, cotangent, tile)
-        return product.half().to(product.dtype) if call.dtype == torch.float16 else product
-
-    return blocked.attention(call, d_weights=d_weights)
-
-
-@fault(
     "The log-sum-exp is kept for backward in the half type of the inputs: recomputed weights do not sum to one.",
     breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
