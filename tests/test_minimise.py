@@ -295,9 +295,11 @@ def test_no_step_leads_back_from_written_numbers() -> None:
     """No case that one step leads to has the given one among its own simpler cases."""
     sizes = {"batch": 1, "heads": 1, "kv_heads": 1, "q_len": 1, "kv_len": 2, "head_dim": 1, "value_dim": 2}
     small = [drawing.fit(start.but(**sizes), reference()) for start in starts()]
-    written = [case for start in small for case in simpler(start, reference()) if case.written_out]
+    written = [
+        next((case for case in simpler(start, reference()) if case.written_out), start) for start in small
+    ]
     drawn = [drawing.fit(Case(kv_len=2, numbers=(("value", (0.0, 1.0)), ("query", (2.5,)))), reference())]
-    for case in (*written[:5], *drawn):
+    for case in (*written[:16], *drawn):
         for step in simpler(case, reference()):
             back = [str(each) for each in simpler(step, reference())]
             assert str(case) not in back, f"{case} -> {step} -> {case}"

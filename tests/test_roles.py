@@ -10,7 +10,6 @@ import torch
 from headcheck.engine import PROFILES, Engine
 from headcheck.laws import all_laws, choose
 from headcheck.roles import HOMES, role
-from headcheck.verdict import LawResult
 from tests.roles import RIGHT, WRONG, Entry, right, wrong
 
 ROLES = sorted(set(HOMES) - {"attention"})
@@ -24,13 +23,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def judged(entry: Entry, laws: list[str], profile: str, seed: int = 0) -> Iterator[LawResult]:
-    """The rows of these laws; counterexamples are not made small."""
+def engine(entry: Entry, profile: str, seed: int = 0) -> Engine:
+    """An engine that judges the entry; counterexamples are not made small."""
     of_role = role(entry.role)
     subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
-    engine = Engine(of_role, subject, replace(PROFILES[profile], shrinks=0), seed, lambda law, case: "")
-    for law in laws:
-        yield engine.judge(all_laws()[law])
+    return Engine(of_role, subject, replace(PROFILES[profile], shrinks=0), seed, lambda law, case: "")
 
 
 def ids_of(entry: Entry) -> list[str]:
@@ -41,18 +38,21 @@ def ids_of(entry: Entry) -> list[str]:
 @pytest.mark.parametrize("name", list(WRONG))
 def test_a_wrong_function_breaks_each_law_that_it_names(name: str) -> None:
     """The laws that a person would name for it exist, and break in the gate."""
-    for row in judged(WRONG[name], ids_of(WRONG[name]), "gate"):
+    gate = engine(WRONG[name], "gate")
+    for law in ids_of(WRONG[name]):
+        row = gate.judge(all_laws()[law])
         assert row.outcome == "breaks", f"{WRONG[name].sentence} {row.id}: {row.outcome} {row.reason}"
 
 
 @pytest.mark.parametrize("name", list(RIGHT))
 def test_no_law_breaks_a_right_function(name: str) -> None:
-    """However it is computed, in every dtype that it takes; and nearly every law has something to say."""
-    laws = [law.id for law in choose(RIGHT[name].role)]
-    rows = list(judged(RIGHT[name], laws, "quick"))  # benchmarks/alarms.py asks for more.
-    broken = [f"{row.id}: {row.reason}" for row in rows if row.outcome == "breaks"]
+    """However it is computed, in every dtype that it takes; and of the laws that speak of it two in three hold."""
+    quick = engine(RIGHT[name], "quick")  # benchmarks/alarms.py asks for more.
+    rows = {law: quick.judge(law) for law in choose(RIGHT[name].role)}
+    broken = [f"{row.id}: {row.reason}" for row in rows.values() if row.outcome == "breaks"]
     assert not broken, f"{RIGHT[name].sentence} {broken}"
-    assert sum(row.outcome == "holds" for row in rows) >= len(laws) * 2 / 5
+    speaking = [row for law, row in rows.items() if not any(map(quick.subject.lacks, law.needs))]
+    assert sum(row.outcome == "holds" for row in speaking) >= len(speaking) * 2 / 3
 
 
 @pytest.mark.parametrize("name", ROLES)

@@ -75,6 +75,31 @@ def test_results_are_kept_and_gone_on_from(tmp_path: Path) -> None:
     assert results.read_text() == before
 
 
+def test_seeds_are_a_number_or_a_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--seeds 2:4` judges the seeds 2 and 3; what names none is refused in one line."""
+    results = tmp_path / "results.jsonl"
+    line = ["teeth", "--corpus", corpus(tmp_path, (FAULT,)), "--results", str(results), "-n", "1", "--seeds"]
+    assert main([*line, "2:4"]) == 0
+    assert sorted(each.seed for each in read(results)) == [2, 3]
+    for text in ("4:2", "0", "a:3", "-1"):
+        assert main([*line, text]) == 2
+        assert "names no seeds" in capsys.readouterr().err
+
+
+def test_a_killed_process_loses_nothing_that_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a process of the campaign dies, one line says how to go on."""
+    file = tmp_path / "deadly.py"
+    file.write_text(
+        "import os\nfrom types import SimpleNamespace\n\n"
+        "class Deadly(SimpleNamespace):\n    def declaration(self):\n        os._exit(3)\n\n"
+        'WRONG = {"a": Deadly(id="a", role="attention", sentence="It dies.", breaks=())}\nRIGHT = {}\n'
+    )
+    assert main(["teeth", "--corpus", str(file), "-n", "1"]) == 2
+    assert "with --results goes on" in capsys.readouterr().err
+
+
 def test_the_matrix_goes_on_after_the_first_broken_law(tmp_path: Path) -> None:
     """With --matrix every law is judged, the page lists laws and faults, and the picture has a dot for each kill."""
     results, page = tmp_path / "results.jsonl", tmp_path / "teeth.md"

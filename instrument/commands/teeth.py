@@ -22,7 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile", choices=("quick", "gate", "deep"), default="quick", help="default: quick"
     )
-    parser.add_argument("--seeds", metavar="N", type=whole, default=1, help="judge with the seeds 0 to N - 1")
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=_seeds,
+        default=range(1),
+        help="judge with the seeds 0 to N - 1; M:N for those from M on",
+    )
     parser.add_argument("--matrix", action="store_true", help="go on after the first broken law of a fault")
     parser.add_argument(
         "--results", metavar="FILE", type=Path, help="keep outcomes in FILE, and go on from it"
@@ -44,12 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     names = [each.id for each in asked if _asked(each, arguments)]
     if not names:
         raise HeadcheckError(f"{place} has no entry of that role and name")
-    told = _Told(len(names) * arguments.seeds)
+    told = _Told(len(names) * len(arguments.seeds))
     outcomes = Campaign(
         place,
         names,
         arguments.profile,
-        range(arguments.seeds),
+        arguments.seeds,
         arguments.matrix,
         arguments.n or processes(),
         arguments.results,
@@ -62,6 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
     for each in found:
         print(_line(each))
     return 1 if any(each.survivors or each.failed for each in found) else 0
+
+
+def _seeds(text: str) -> range:
+    """Of "3" the seeds 0, 1, 2; of "2:5" the seeds 2, 3, 4."""
+    first, colon, last = text.rpartition(":")
+    if not last.isdecimal() or (colon and not first.isdecimal()) or not range(int(first or 0), int(last)):
+        raise argparse.ArgumentTypeError(
+            f"{text} names no seeds; write 5 for the seeds 0 to 4, or 5:8 for 5, 6, 7"
+        )
+    return range(int(first or 0), int(last))
 
 
 def _asked(entry: Any, arguments: argparse.Namespace) -> bool:
@@ -92,7 +108,10 @@ def _line(run: Any) -> str:
             f"the first law after {taken.seconds[0]:.2f} s and {taken.examples[0]:.0f} examples (medians)"
         )
     if run.variants:
-        parts.append(f"{len(run.failed)} of {len(run.variants)} right variants failed")
+        examples = sum(each.examples for each in run.variants)
+        parts.append(
+            f"{len(run.failed)} of {len(run.variants)} right variants failed in {examples:,} examples"
+        )
     told = [f"  survives: {name}" for name in run.survivors]
     told += [f"  failed wrongly: {each.id} by {', '.join(each.broken)}" for each in run.failed]
     return "\n".join(["; ".join(parts), *told])

@@ -7,7 +7,7 @@ computational noise"). The step is the root of eps of the coarsest format that t
 is watched: then both are of the order of eps, and the step is coarse enough to change how numbers round.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,12 +42,13 @@ class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has 
 
 
 @contextmanager
-def scaled(weights: Iterable[Tensor], by: Iterable[Tensor | float]) -> Iterator[None]:
-    """The weights, each times its factors, and put back bit for bit."""
+def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[None]:
+    """The weights, all times a number or each times its factors, and put back bit for bit."""
     kept = [(each, each.detach().clone()) for each in weights]
+    factors: Sequence[Tensor | float] = [by] * len(kept) if isinstance(by, float) else by
     with torch.no_grad():
-        for (each, _), factors in zip(kept, by, strict=False):
-            each.mul_(factors)
+        for (each, _), its_own in zip(kept, factors, strict=True):
+            each.mul_(its_own)
     try:
         yield
     finally:

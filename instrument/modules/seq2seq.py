@@ -174,9 +174,8 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         found: list[nn.Embedding] = []
 
         def watch(table: nn.Module, given: tuple[Tensor, ...], vectors: Tensor) -> None:
-            read = (
-                given[0] if given and isinstance(given[0], Tensor) else None
-            )  # Some are asked for a length.
+            # Some are asked for a length.
+            read = given[0] if given and isinstance(given[0], Tensor) else None
             if isinstance(table, nn.Embedding) and read is not None and torch.equal(read, tokens):
                 found.append(table)
 

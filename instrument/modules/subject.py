@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import repeat
 from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -206,7 +205,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         weights = self.weights()
         try:
             for self.scale in SCALES:
-                with scaled(weights, repeat(self.scale, len(weights))):
+                with scaled(weights, self.scale):
                     if seen():
                         return True
         finally:

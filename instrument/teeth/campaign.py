@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -55,6 +56,11 @@ class Campaign:
             try:
                 for done in as_completed(pending):
                     yield done.result()
+            except BrokenProcessPool as problem:
+                raise HeadcheckError(
+                    "a process of the campaign was killed, as where memory runs out; "
+                    "the same line with --results goes on from what was found"
+                ) from problem
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 

@@ -198,16 +198,27 @@ def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs)
     if attention.has("scale"):
         x = x.but(scale=0.25 + x.case.seed / 4e6)  # A call that nobody made before.
     watching.in_inference_mode(attention, x)
-    after = list(_gradients(attention, x))
-    broken = any(each.broken for each in after)
-    # Where everything twice along the batch is wrong too, it is wrong about such calls anyway: that is for other laws.
-    if not broken or not any(each.broken for each in _gradients(attention, x.twice(0))):
+    after = list(_gradients(attention, x, x.cotangent))
+    if not any(each.broken for each in after) or not _wrong_anyway(attention, x):
         yield from after
 
 
-def _gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    found, exact = attention.gradients(x), x.problem.gradients(x.cotangent.double())
-    bounds = attention.gradient_bounds(x)
+def _wrong_anyway(attention: AttentionSubject, x: Inputs) -> bool:
+    """Whether a call of another head_dim, batch and scale, which was never made in inference mode, is wrong too."""
+    other = x.twice(0)
+    wider = {name: torch.cat([getattr(other, name)] * 2, dim=-1) for name in ("query", "key")}
+    other = other.but(**wider, generic=False)
+    if attention.has("scale"):
+        other = other.but(scale=0.3 + x.case.seed / 4e6)
+    try:
+        return any(each.broken for each in _gradients(attention, other, torch.cat([x.cotangent] * 2)))
+    except LawBroken:  # It may not take that head_dim, which says nothing of the other.
+        return False
+
+
+def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) -> Iterator[Comparison]:
+    found, exact = attention.gradients(x, cotangent), x.problem.gradients(cotangent.double())
+    bounds = attention.gradient_bounds(x, cotangent)
     for name in ("query", "key", "value"):
         observed = getattr(found, name)
         if observed is not None:

@@ -1,7 +1,6 @@
 """Evaluation is a function of its arguments: nothing is remembered, nothing else is touched."""
 
 from collections.abc import Iterator
-from itertools import repeat
 
 import torch
 
@@ -72,7 +71,7 @@ def weights_changed_in_place_are_read_again(
     if used is unused:
         raise NotApplicable("it is a function, which cannot be had uncalled")
     used(x)
-    with scaled(used.weights(), repeat(GROWN)), scaled(unused.weights(), repeat(GROWN)):
+    with scaled(used.weights(), GROWN), scaled(unused.weights(), GROWN):
         return module.close(used(x), unused(x), x, "output with other weights")
 
 

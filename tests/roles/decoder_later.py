@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from tests.roles import wrong
 from tests.roles.decoder import Layer
 from tests.roles.encoder import Block
+from tests.roles.encoder_later import HalfAGradient, PackedAtTheFirstCall, ScaledByTheLargest
 
 
 @wrong(
@@ -83,15 +84,8 @@ def masks_exchanged_in_training() -> nn.Module:
     breaks="state/weights-changed-in-place-are-read-again",
 )
 def packed_at_the_first_call() -> nn.Module:
-    class Wrong(Layer):
-        packed: Tensor | None = None
-
-        def feed(self, x: Tensor) -> Tensor:
-            if self.packed is None:
-                self.packed = self.down.weight.detach().clone()
-            return nn.functional.linear(
-                nn.functional.gelu(self.up(x)), self.packed.to(x.dtype), self.down.bias
-            )
+    class Wrong(PackedAtTheFirstCall, Layer):
+        pass
 
     return Wrong()
 
@@ -101,16 +95,8 @@ def packed_at_the_first_call() -> nn.Module:
     breaks="batch/an-outlier-stays-in-its-own-sequence",
 )
 def scaled_by_the_largest_of_the_batch() -> nn.Module:
-    class Wrong(Layer):
-        range = 1.0
-
-        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
-            return super().attend(x, is_real) * self.range
-
-        def forward(self, x: Tensor, *rest: Tensor | None, **named: Tensor | None) -> Tensor:
-            self.range = 0.5 if x.numel() and x.abs().max() > 448 else 1.0
-            found: Tensor = super().forward(x, *rest, **named)
-            return found
+    class Wrong(ScaledByTheLargest, Layer):
+        pass
 
     return Wrong()
 
@@ -120,8 +106,7 @@ def scaled_by_the_largest_of_the_batch() -> nn.Module:
     breaks="gradients/gradients-of-the-input-are-slopes",
 )
 def half_a_gradient_of_the_input() -> nn.Module:
-    class Wrong(Layer):
-        def feed(self, x: Tensor) -> Tensor:
-            return super().feed((x + x.detach()) / 2)
+    class Wrong(HalfAGradient, Layer):
+        pass
 
     return Wrong()

@@ -81,22 +81,33 @@ def sum_lost_in_training() -> nn.Module:
     return Wrong()
 
 
+class PackedAtTheFirstCall(Block):
+    packed: Tensor | None = None
+
+    def feed(self, x: Tensor) -> Tensor:
+        if self.packed is None:
+            self.packed = self.down.weight.detach().clone()
+        return nn.functional.linear(nn.functional.gelu(self.up(x)), self.packed.to(x.dtype), self.down.bias)
+
+
 @wrong(
     "The weights of the last projection are packed at the first call, and read from there.",
     breaks="state/weights-changed-in-place-are-read-again",
 )
 def packed_at_the_first_call() -> nn.Module:
-    class Wrong(Block):
-        packed: Tensor | None = None
+    return PackedAtTheFirstCall()
 
-        def feed(self, x: Tensor) -> Tensor:
-            if self.packed is None:
-                self.packed = self.down.weight.detach().clone()
-            return nn.functional.linear(
-                nn.functional.gelu(self.up(x)), self.packed.to(x.dtype), self.down.bias
-            )
 
-    return Wrong()
+class ScaledByTheLargest(Block):
+    range = 1.0
+
+    def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+        return super().attend(x, is_real) * self.range
+
+    def forward(self, x: Tensor, *rest: Tensor | None, **named: Tensor | None) -> Tensor:
+        self.range = 0.5 if x.numel() and x.abs().max() > 448 else 1.0
+        found: Tensor = super().forward(x, *rest, **named)
+        return found
 
 
 @wrong(
@@ -104,18 +115,12 @@ def packed_at_the_first_call() -> nn.Module:
     breaks="batch/an-outlier-stays-in-its-own-sequence",
 )
 def scaled_by_the_largest_of_the_batch() -> nn.Module:
-    class Wrong(Block):
-        range = 1.0
+    return ScaledByTheLargest()
 
-        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
-            return super().attend(x, is_real) * self.range
 
-        def forward(self, x: Tensor, *rest: Tensor | None, **named: Tensor | None) -> Tensor:
-            self.range = 0.5 if x.numel() and x.abs().max() > 448 else 1.0
-            found: Tensor = super().forward(x, *rest, **named)
-            return found
-
-    return Wrong()
+class HalfAGradient(Block):
+    def feed(self, x: Tensor) -> Tensor:
+        return super().feed((x + x.detach()) / 2)
 
 
 @wrong(
@@ -123,8 +128,4 @@ def scaled_by_the_largest_of_the_batch() -> nn.Module:
     breaks="gradients/gradients-of-the-input-are-slopes",
 )
 def half_a_gradient_of_the_input() -> nn.Module:
-    class Wrong(Block):
-        def feed(self, x: Tensor) -> Tensor:
-            return super().feed((x + x.detach()) / 2)
-
-    return Wrong()
+    return HalfAGradient()
