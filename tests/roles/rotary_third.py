@@ -1,0 +1,81 @@
+"""Wrong rotary positions, the third ones by somebody who did not know the laws."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+from tests.roles.rotary import at_least_float, by_halves, half, llama_3_1, table
+
+
+@wrong(
+    "The sine of a row (cosines, sines) is looked for behind the half of the dim that is padded to a power of two.",
+    breaks="not/yet-known",
+    real="https://github.com/vllm-project/vllm-ascend/issues/12723",
+)
+def sine_behind_the_padded_half(x: Tensor, positions: Tensor) -> Tensor:
+    dim = x.shape[-1]
+    cos, sin = table(positions, dim)
+    row, start = torch.cat((cos, sin, torch.zeros_like(sin)), dim=-1), (1 << (dim - 1).bit_length()) // 2
+    return by_halves(x, cos, row[..., start : start + dim // 2])
+
+
+@wrong(
+    "Heads are turned four at a time, the last four not bounded: they reach into the first heads of the next token.",
+    breaks="not/yet-known",
+    real="https://github.com/NVIDIA/Megatron-LM/pull/6890",
+)
+def first_heads_turned_again(x: Tensor, positions: Tensor) -> Tensor:
+    beyond = min(-x.shape[1] % 4, x.shape[1])
+    again = half(x[:, :beyond, 1:], positions[..., :-1])
+    first = torch.cat((x[:, :beyond, :1], again), dim=2)
+    return half(torch.cat((first, x[:, beyond:]), dim=1), positions)
+
+
+@wrong(
+    "Between fast and slow frequencies the two are mixed the wrong way round.",
+    breaks="not/yet-known",
+    dims=(32,),
+    frequencies=tuple(llama_3_1(32)),
+)
+def mixed_the_wrong_way_round(x: Tensor, positions: Tensor) -> Tensor:
+    plain = 500_000.0 ** (-torch.arange(0, 32, 2).float() / 32)
+    share = (8192 * plain / (2 * math.pi) - 1) / 3
+    share = torch.where((share > 0) & (share < 1), 1 - share, share.clamp(0, 1))
+    angles = positions[..., None].float() * plain * (share + (1 - share) / 8)
+    angles = angles[:, None] if positions.ndim == 2 else angles
+    return by_halves(at_least_float(x), angles.cos(), angles.sin()).to(x.dtype)
+
+
+class _FirstSequence(torch.autograd.Function):
+    """The backward turns back by the cosines and sines of the first sequence."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        context.save_for_backward(*(each[:1] if each.ndim == 4 else each for each in (cos, sin)))
+        return by_halves(x, cos, sin)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = context.saved_tensors
+        return by_halves(gradients[0], cos, -sin), None, None
+
+
+@wrong(
+    "The backward turns every sequence back by the positions of the first.",
+    breaks="not/yet-known",
+)
+def turned_back_by_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
+    return _FirstSequence.apply(x, *table(positions, x.shape[-1]))
+
+
+@wrong(
+    "Positions in 32 bits are read in 64: two are one.",
+    breaks="not/yet-known",
+)
+def two_positions_read_as_one(x: Tensor, positions: Tensor) -> Tensor:
+    if positions.dtype == torch.int32:
+        positions = torch.cat((positions, torch.zeros_like(positions)), dim=-1).view(torch.int64)
+    return half(x, positions)
