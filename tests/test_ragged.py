@@ -95,6 +95,7 @@ def test_a_packed_tensor_comes_back_as_it_was() -> None:
     assert packed.shape == (8, 3, 5)
     assert torch.equal(packed[4], x[1, :, 0])
     assert torch.equal(packs.unpacked(packed, 2), x)
+    assert packs.unpacked(packed[:0], 0).shape == (0, *x.shape[1:2], 0, *x.shape[3:])
 
 
 def test_starts_are_the_running_sum_of_the_lengths() -> None:

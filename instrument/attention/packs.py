@@ -19,7 +19,8 @@ def packed(x: Tensor) -> Tensor:
 
 def unpacked(x: Tensor, batch: int) -> Tensor:
     """(tokens, heads, dim) as (batch, heads, length, dim), for sequences of one length."""
-    return x.reshape(batch, x.shape[0] // batch, *x.shape[1:]).transpose(1, 2)
+    length = x.shape[0] // batch if batch else 0
+    return x.reshape(batch, length, *x.shape[1:]).transpose(1, 2)
 
 
 def starts(lengths: Sequence[int]) -> Tensor:

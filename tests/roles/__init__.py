@@ -1,11 +1,11 @@
-"""Wrong and right functions of the roles other than attention: a module for each role, with ROLE_more.py and
-ROLE_later.py beside it.
+"""Wrong and right functions of the roles other than attention: a module for each role, with ROLE_more.py,
+ROLE_later.py and ROLE_third.py beside it.
 
     @wrong("The sum starts at one.", breaks="distribution/weights-sum-to-one", real="where it happened")
     def off_by_one(x: Tensor, dim: int) -> Tensor:
         ...
 
-The module's name, without `_more` or `_later`, is the role. `breaks` names the laws that a person would
+The module's name, without `_more` and the like, is the role. `breaks` names the laws that a person would
 name, each of which must break; `declares` gives fields of the declaration. A function with a parameter named
 `memory` is handed a dict of its own.
 """
@@ -14,6 +14,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from typing import Any
 from headcheck.roles import role
 
 Function = Callable[..., Any]
+
+LATER = re.compile("_(more|later|third)$")
+"""How the module of a role ends that holds the faults of those who did not know the laws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,7 @@ def _register(
     table: dict[str, Entry], sentence: str, declares: Mapping[str, Any], **more: Any
 ) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
-        of_role = function.__module__.rpartition(".")[2].removesuffix("_more").removesuffix("_later")
+        of_role = LATER.sub("", function.__module__.rpartition(".")[2])
         identity = f"{of_role}/{function.__name__.replace('_', '-')}"
         if identity in WRONG or identity in RIGHT:
             raise ValueError(f"two functions are called {identity}")
