@@ -19,6 +19,12 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 _ORIGINAL = {(place, name): getattr(place, name) for place, name in _FUNCTIONS}
 """The functions as they were when headcheck was imported, before any subject was called."""
 
+
+def _flushes_denormals() -> bool:
+    """torch tells nobody whether it does: a product shows it."""
+    return bool(torch.tensor(1e-310, dtype=torch.float64) * 1 == 0)
+
+
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
@@ -31,12 +37,14 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
     ),
+    "whether denormal numbers are flushed to zero": (_flushes_denormals, torch.set_flush_denormal),
 }
 _USUAL = {
     "the default dtype": torch.float32,
     "whether gradients are on": True,
     "the use of deterministic algorithms": False,
     "the precision of float32 products": "highest",
+    "whether denormal numbers are flushed to zero": False,
 }
 """What is set while a call is watched, so that a setting which an earlier call has left behind shows again."""
 

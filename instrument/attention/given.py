@@ -114,7 +114,13 @@ def alike(one: str, other: str) -> Repair:
 def wide_heads(case: Case) -> Case:
     """With a head_dim that kernels pad, and the other axes so small that it is affordable."""
     small = at_most(batch=1, q_len=5, kv_len=17)(case)
-    return one_of("head_dim", 40, 72, 80, 96, 112)(small)
+    return one_of("head_dim", 40, 72, 80, 96, 112, 136, 192, 256)(small)
+
+
+def of_one_projection(case: Case) -> Case:
+    """With query, key and value of one form, which lie in the memory of the one projection that made them."""
+    length, heads = min(case.q_len, case.kv_len), case.kv_heads
+    return case.but(q_len=length, kv_len=length, heads=heads, value_dim=case.head_dim, layout="projected")
 
 
 def many_queries(case: Case) -> Case:
@@ -123,11 +129,26 @@ def many_queries(case: Case) -> Case:
     return one_of("q_len", 66, 96, 129, 130)(small)
 
 
+def more_slots_than_sixteen_bits(case: Case) -> Case:
+    """With a mask of more than 65,536 slots, and the other axes so small that it is affordable."""
+    small = at_most(head_dim=4, value_dim=4)(case.but(batch=1, heads=1, kv_heads=1))
+    return small.but(q_len=257, kv_len=264, mask_axes="bhqk")
+
+
 def causal_over_whole_blocks(case: Case) -> Case:
     """With is_causal over as many queries as keys, which fill blocks of 64 exactly."""
     length = (64, 128, 128, 192)[case.seed % 4]
     small = at_most(batch=1, head_dim=4, value_dim=4)(case.but(heads=case.kv_heads))
     return causal(small.but(q_len=length, kv_len=length))
+
+
+def causal_beyond_whole_halves(case: Case) -> Case:
+    """With is_causal over more positions than bfloat16 tells apart, which are the first 256."""
+    length = 384 if case.seed % 2 else 600
+    small = case.but(
+        batch=1, heads=1, kv_heads=1, head_dim=min(case.head_dim, 4), value_dim=min(case.value_dim, 4)
+    )
+    return causal(small.but(q_len=length, kv_len=length, dtype="bfloat16"))
 
 
 def equal_heads(case: Case) -> Case:

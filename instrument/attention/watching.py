@@ -8,6 +8,7 @@ from torch import Tensor
 from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 
 
@@ -58,6 +59,17 @@ def kept_over_the_next_call(subject: AttentionSubject, x: Inputs, other: Inputs)
     return copy, first.clone()
 
 
+def gradients_over_the_next_backward(
+    subject: AttentionSubject, x: Inputs, other: Inputs
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """The gradients of one call: the name, a copy, and the gradient itself after another call and its backward."""
+    names = ["query", "key", "value"]
+    (first,) = _backward(subject, x, subject.arguments_for(x), names)
+    kept = [(name, each.clone(), each) for name, each in zip(names, first, strict=True) if each is not None]
+    list(_backward(subject, other, subject.arguments_for(other), names))
+    yield from kept
+
+
 def after_change_in_place(subject: AttentionSubject, x: Inputs, new: Inputs) -> Tensor:
     """The second answer, where the same tensors held `x` in the first call and hold `new` in the second."""
     arguments = subject.arguments_for(x)
@@ -68,6 +80,54 @@ def after_change_in_place(subject: AttentionSubject, x: Inputs, new: Inputs) -> 
             if mine is not None and tensor is not None:
                 mine.copy_(tensor)
         return subject.run(x, arguments).output.clone()
+
+
+def after_a_refusal(subject: AttentionSubject, x: Inputs) -> Tensor:
+    """The output of a call after one whose query has a single axis, which must be refused."""
+    wrong = subject.arguments_for(x)
+    wrong.tensors["query"] = torch.zeros(1, dtype=x.dtype, device=subject.device)
+    try:
+        with torch.no_grad():
+            subject.returned(x, wrong)
+    except SubjectRaised:
+        return subject(x)
+    raise NotApplicable("a query of one axis is not refused")
+
+
+def after_a_call_without_gradients(
+    subject: AttentionSubject, x: Inputs, cotangent: Tensor
+) -> list[Tensor | None]:
+    """The gradients of query, key and value, which the same tensors wanted already in a call under torch.no_grad."""
+    _require_gradients(subject)
+    names = ["query", "key", "value"]
+    arguments = subject.arguments_for(x)
+    subject.want_gradients(arguments, names)
+    with torch.no_grad():
+        subject.run(x, arguments)
+    (found,) = _backward(subject, x, arguments, names, cotangent)
+    return [None if each is None else subject.canonical(each.cpu(), x.batch) for each in found]
+
+
+def one_tensor_for_all(subject: AttentionSubject, x: Inputs) -> Tensor:
+    """The output where key and value are the very tensor that is the query."""
+    arguments = subject.arguments_for(x)
+    arguments.tensors["key"] = arguments.tensors["value"] = arguments.tensors["query"]
+    with torch.no_grad():
+        return subject.run(x, arguments).output.clone()
+
+
+def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
+    """The state of torch's generator after the forward pass, and after the backward pass."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x)
+    wanted = subject.want_gradients(arguments)
+    output = subject.run(x, arguments).output
+    between = torch.get_rng_state()
+    if output.requires_grad:
+        subject.clock.call(
+            torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
+        )
+    return between, torch.get_rng_state()
 
 
 def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
@@ -98,41 +158,64 @@ def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor:
     """Of the one tensor that is given as key and as value."""
     arguments = subject.arguments_for(x)
     arguments.tensors["value"] = arguments.tensors["key"]
-    ((gradient,),) = _backward(subject, x, arguments, ["key"], times=1)
+    ((gradient,),) = _backward(subject, x, arguments, ["key"])
     if gradient is None:
         raise LawBroken("the output carries a gradient, but none for key")
-    return subject.canonical(gradient, x.batch)
+    return subject.canonical(gradient.cpu(), x.batch)
+
+
+def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> Tensor | None:
+    """Of the query where the loss is sum(output x cotangent), and the sum of the query's own numbers."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x)
+    query = subject.want_gradients(arguments, ["query"])["query"]
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        return None
+    losses = [output, query.sum()]
+    cotangents = [x.cotangent.to(output), torch.ones_like(losses[1])]
+    (found,) = subject.clock.call(torch.autograd.grad, losses, [query], cotangents)
+    return subject.canonical(found.detach().cpu(), x.batch)
 
 
 def backward_twice(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Key and value: the name, the gradient, and the one that is asked for next in the same graph."""
     names = ["key", "value"]
-    first, second = _backward(subject, x, subject.arguments_for(x), names, times=2)
+    rounds = _backward(subject, x, subject.arguments_for(x), names, times=2)
+    first, second = ([None if each is None else each.cpu().clone() for each in found] for found in rounds)
     for name, one, other in zip(names, first, second, strict=True):
         if one is not None and other is not None:
             yield name, subject.canonical(one, x.batch), subject.canonical(other, x.batch)
 
 
-def _backward(
-    subject: AttentionSubject, x: Inputs, arguments: Arguments, names: list[str], *, times: int
-) -> list[list[Tensor | None]]:
-    """The gradients of these arguments, asked for so many times in one graph; copies, taken at once."""
+def _require_gradients(subject: AttentionSubject) -> None:
     if subject.declaration.gradients is False:
         raise NotApplicable("has no gradients, as declared")
+
+
+def _backward(
+    subject: AttentionSubject,
+    x: Inputs,
+    arguments: Arguments,
+    names: list[str],
+    cotangent: Tensor | None = None,
+    *,
+    times: int = 1,
+) -> Iterator[list[Tensor | None]]:
+    """The gradients of these arguments as they are handed out, asked for so many times in one graph."""
+    _require_gradients(subject)
     wanted = subject.want_gradients(arguments, names)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
-    cotangent = x.cotangent.to(subject.device)
-    found: list[list[Tensor | None]] = []
+    given = (x.cotangent if cotangent is None else cotangent).to(output)
     for _ in range(times):
         gradients = subject.clock.call(
             torch.autograd.grad,
             output,
             [*wanted.values()],
-            cotangent,
+            given,
             allow_unused=True,
             retain_graph=times > 1,
         )
-        found.append([None if each is None else each.detach().cpu().clone() for each in gradients])
-    return found
+        yield [None if each is None else each.detach() for each in gradients]

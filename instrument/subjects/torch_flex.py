@@ -129,7 +129,7 @@ def _flex(*, blocks: bool) -> Any:
             if softcap is not None:
                 s = softcap * torch.tanh(s / softcap)
             if alibi_slopes is not None:
-                s = s - alibi_slopes[h] * (i - j).abs()
+                s = s - alibi_slopes[h].to(s.dtype) * (i - j).abs()
             if mask is not None and not keeps:
                 s = s + mask[b, h, i, j]
             return s if kept is None or blocks else torch.where(kept(b, h, i, j), s, -float("inf"))

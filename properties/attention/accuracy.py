@@ -15,6 +15,7 @@ from headcheck.attention.given import (
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
@@ -130,6 +131,24 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
     if attention.has("scale"):
         found.append(attention.agree(explicit, x))
     return found
+
+
+@law(
+    source="PEP 484: where a float is expected, an int will do",
+    formula="O(scale = 2) = O(scale = 2.0)",
+    guards="A scale that is no float taken for none.",
+    needs=("scale",),
+    share=0.3,
+)
+def a_whole_scale_is_a_scale(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A scale given as an int is the float of that value, or is refused."""
+    whole = 1 + x.case.seed % 3
+    y = x.but(scale=float(whole), generic=False)
+    try:
+        observed = attention(x.but(scale=whole, generic=False))
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"a scale of type int is refused: {refusal}") from refusal
+    return within(observed, attention(y), 2 * attention.bound(y))
 
 
 @law(

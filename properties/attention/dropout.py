@@ -8,6 +8,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from headcheck.attention import watching
 from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
@@ -17,7 +18,7 @@ from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
-RATES = (0.2, 0.5)
+RATES = (0.2, 0.5, 0.03)
 UNLIKELY = 1e-12
 """The chance at which a right implementation would be failed, for each comparison of counts."""
 
@@ -30,6 +31,20 @@ _WIDE = (
     at_most(q_len=16, kv_len=65),
 )
 """Enough weights to count, and as many dims as keys to read them out."""
+
+
+def _rate(x: Inputs) -> float:
+    return RATES[x.case.seed % len(RATES)]
+
+
+def _improbable(share: float, chance: float, trials: int) -> bool:
+    """Whether so large or so small a share of hits is rarer than UNLIKELY (Chernoff: exp(-n KL), on both sides)."""
+    surprise = sum(
+        seen * math.log(seen / expected)
+        for seen, expected in ((share, chance), (1 - share, 1 - chance))
+        if seen > 0
+    )
+    return trials * surprise > math.log(2 / UNLIKELY)
 
 
 @contextmanager
@@ -48,7 +63,7 @@ def _even(attention: AttentionSubject, x: Inputs) -> Inputs:
     y = x.but(
         query=0.1 * x.normal_like(x.query, "query"),
         key=x.normal_like(x.key, "key"),
-        dropout_p=RATES[x.case.seed % 2],
+        dropout_p=_rate(x),
         scale=None,
         layout="contiguous",
         generic=False,
@@ -89,11 +104,13 @@ def a_weight_is_dropped_or_scaled_up(attention: AttentionSubject, x: Inputs) -> 
     share=0.5,
 )
 def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The share of dropped weights is the rate, as far as chance allows (Hoeffding's bound at 1e-12)."""
+    """The share of dropped weights is the rate, as far as chance allows (Chernoff's bound at 1e-12)."""
     weights, y = _weights(attention, x)
     dropped = (weights[..., : x.kv_len] == 0)[x.may_attend].double()
-    limit = math.sqrt(math.log(2 / UNLIKELY) / (2 * max(1, dropped.numel())))
-    return within(dropped.mean(), torch.tensor(y.dropout_p), limit, "share of dropped weights")
+    share, rate = float(dropped.mean()) if dropped.numel() else 0.0, y.dropout_p
+    if _improbable(share, rate, dropped.numel()):
+        raise LawBroken(f"{share:.2%} of {dropped.numel():,} weights are dropped, at a rate of {rate:.0%}")
+    return holds(torch.tensor(True), dropped, "dropped")
 
 
 @law(
@@ -111,25 +128,34 @@ def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
     share=0.5,
 )
 def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Comparison | None:
-    """No two heads, batches, rows or tiles drop the same weights."""
+    """Heads, batches, rows and keys drop their weights independently: no more pairs agree than chance allows."""
     dropped = _weights(attention, x)[0][..., : x.kv_len] == 0
     for axis, name in enumerate(("batches", "heads")):
         for (i, one), (j, other) in combinations(enumerate(dropped.unbind(axis)), 2):
-            _require_different(one, other, x, f"{name} {i} and {j}")
+            _require_independent(one, other, x, f"{name} {i} and {j}")
     for axis, name in ((2, "queries"), (3, "keys")):
         for step in (1, 2, 4, 8, 16, 32):
-            length = dropped.shape[axis] - step
-            if length > 0:
-                one, other = dropped.narrow(axis, 0, length), dropped.narrow(axis, step, length)
-                _require_different(one, other, x, f"{name} {step} apart")
+            for first in _links(dropped.shape[axis], step):
+                one, other = dropped.index_select(axis, first), dropped.index_select(axis, first + step)
+                _require_independent(one, other, x, f"{name} {step} apart")
     return holds(torch.tensor(True), dropped.double(), "dropped")
 
 
-def _require_different(one: Tensor, other: Tensor, x: Inputs, name: str) -> None:
-    """Two patterns that chance makes equal less than once in 1e12 are not equal."""
-    rate = RATES[x.case.seed % 2]
-    if (rate**2 + (1 - rate) ** 2) ** one.numel() < UNLIKELY and torch.equal(one, other):
-        raise LawBroken(f"{name} drop exactly the same weights")
+def _links(length: int, step: int) -> Iterator[Tensor]:
+    """Where pairs `step` apart begin, in two groups: no two pairs of a group share an element."""
+    first = torch.arange(max(0, length - step))
+    for group in (0, 1):
+        yield first[first // step % 2 == group]
+
+
+def _require_independent(one: Tensor, other: Tensor, x: Inputs, name: str) -> None:
+    """As many elements agree as in patterns that were drawn apart, as far as chance allows."""
+    rate = _rate(x)
+    agreeing = float((one == other).double().mean()) if one.numel() else 0.0
+    if one.numel() and _improbable(agreeing, rate**2 + (1 - rate) ** 2, one.numel()):
+        raise LawBroken(
+            f"{name} do not drop their weights independently: {agreeing:.1%} are dropped or kept alike"
+        )
 
 
 @law(
@@ -145,7 +171,7 @@ def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> 
     y = _even(attention, x)
     with _seeded(x):
         first, second = (attention(y).cpu() for _ in range(2))
-    _require_different(first == 0, second == 0, x, "two calls in a row")
+    _require_independent(first == 0, second == 0, x, "two calls in a row")
     with _seeded(x):
         again = attention(y).cpu()
     return same((again == 0).double(), (first == 0).double(), "dropped, under the same seed")
@@ -187,6 +213,23 @@ def _value_gradient(
     weights, off = weights[..., : y.kv_len], off[..., : y.kv_len]
     expected = weights.mT @ cotangent
     return within(observed, expected, off.mT @ cotangent.abs() + unit * expected.abs(), "gradient of value")
+
+
+@law(
+    source="a backward pass draws nothing",
+    formula="the state of torch's generator: the same before and after the backward pass",
+    guards="The generator set back to where forward drew from it, and left there (flash-attention 166).",
+    needs=("dropout",),
+    share=0.3,
+)
+def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """After the backward pass of a call with dropout, the global generator stands where forward left it."""
+    y = x.but(dropout_p=_rate(x))
+    if not attention.claims_gradients(y):
+        return None
+    with _seeded(x):
+        before, after = watching.generator_around_backward(attention, y)
+    return same(after.double(), before.double(), "state of the global generator")
 
 
 @law(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from headcheck.attention import watching
 from headcheck.attention.given import no_mask, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -78,6 +79,28 @@ def under_autocast_gradients_are_within_the_lower_bound(
         observed = torch.zeros_like(wanted) if observed is None else observed
         what = f"gradient of {name}, forward under autocast"
         yield within(observed, wanted, getattr(bounds, name), what)
+
+
+@law(
+    source="torch.no_grad: a call in it is forgotten once it is over",
+    formula="f(x) under no_grad and autocast, then df of the same tensors: the gradients",
+    guards="A tensor that was cast without gradients, kept for the call that needs them (pytorch 112583).",
+    needs=("autocast",),
+    given=(_PLAIN,),
+    share=0.3,
+)
+def a_call_without_gradients_takes_none_away(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Tensors that were given under no_grad before have the gradients that they have without that call."""
+    y = _in_float32(attention, x).but(autocast=LOWER)
+    if not attention.claims_gradients(y):
+        return
+    cotangent = y.cotangent.to(LOWER).float()
+    exact, bounds = y.problem.gradients(cotangent.double()), attention.gradient_bounds(y, cotangent)
+    found = watching.after_a_call_without_gradients(attention, y, cotangent)
+    for name, observed in zip(("query", "key", "value"), found, strict=True):
+        wanted = getattr(exact, name)
+        given = torch.zeros_like(wanted) if observed is None else observed
+        yield within(given, wanted, getattr(bounds, name), f"gradient of {name}, after a call under no_grad")
 
 
 @law(

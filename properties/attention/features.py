@@ -2,12 +2,12 @@
 
 import torch
 
-from headcheck.attention.given import live_rows, masked, no_mask, unmasked, without_causal
+from headcheck.attention.given import live_rows, masked, no_mask, unmasked, wide_heads, without_causal
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
-from headcheck.given import at_least, at_most, one_of
+from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
@@ -54,7 +54,7 @@ def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparis
     formula="scores = c tanh(s / c) for a small c and large s",
     guards="A cap that is accepted and never applied (sglang 33915), x tanh(x / c) (unsloth-zoo 593), cap before scale.",
     needs=("softcap",),
-    given=(one_of("softcap", 0.5, 2.0), one_of("values", "large", "normal")),
+    given=(one_of("softcap", 0.5, 2.0), one_of("values", "large", "normal"), one_in(6, wide_heads)),
 )
 def a_softcap_caps_the_scores(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores are capped after the scale and before bias and mask."""

@@ -9,7 +9,7 @@ from headcheck.attention.given import equal_widths, hiding_keys, live_rows, mask
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
-from headcheck.given import at_least, at_most, one_in, one_of
+from headcheck.given import at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
@@ -19,7 +19,7 @@ DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
     source=DAO,
     formula="dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO, dS = P (dP - rowsum(P dP))",
     guards="A missing scale or D term, tiles mixed up (flash-attention b3f1b6a5), heads not summed over the group.",
-    given=(one_in(6, wide_heads),),
+    given=(one_in(6, wide_heads), one_in(8, having(scale=0.0))),
     share=1.5,
 )
 def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
@@ -221,6 +221,25 @@ def _bias_gradient(
     return within(observed, exact, limit + summing, "gradient of attn_mask")
 
 
+@law(
+    source="the softmax takes no notice of what is added to all scores: the rows of dS sum to zero",
+    formula="K = [c, K']: dQ_i = scale [c sum_j dS_ij, dS_i K'], whose first part is zero",
+    guards="A query's gradient that is added up over tiles of keys in half precision.",
+    given=(
+        at_least(kv_len=65, head_dim=2),
+        live_rows,
+        one_of("values", "normal", "integers"),
+        one_in(2, one_of("dtype", "bfloat16", "float16")),
+    ),
+    share=0.5,
+)
+def what_all_keys_share_pulls_at_no_query(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A number that all keys have in common, large as it may be, is lost in no sum on the way to the query's gradient."""
+    key = x.key.clone()
+    key[..., 0] = 8.0
+    return _exact(attention, x.but(key=key, generic=False, layout="contiguous"))
+
+
 SUM = "the chain rule: a tensor that is used twice gets the sum of both gradients"
 
 
@@ -242,6 +261,39 @@ def one_tensor_for_key_and_value_gets_both_gradients(
     total = exact.key + exact.value
     limit = bounds.key + bounds.value + torch.finfo(x.dtype).eps * total.abs()
     return within(watching.gradient_of_key_as_value(attention, x), total, limit, "gradient of key = value")
+
+
+@law(
+    source=SUM,
+    formula="loss(O) + sum(Q): the gradient of Q is dQ + 1",
+    guards="A factor put on the caller's tensor by a hook, which meets the gradients of its other uses as well.",
+    share=0.3,
+)
+def a_query_used_elsewhere_gets_both_gradients(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """A query that the loss reads itself, too, gets the sum of both gradients."""
+    if not attention.claims_gradients(x):
+        return None
+    observed = watching.gradient_of_a_query_used_elsewhere(attention, x)
+    if observed is None:
+        raise NotApplicable("the output carries no gradient")
+    total = x.problem.gradients(x.cotangent.double()).query + 1
+    limit = attention.gradient_bounds(x).query + torch.finfo(x.dtype).eps * total.abs()
+    return within(observed, total, limit, "gradient of a query used elsewhere")
+
+
+@law(
+    source="autograd hands out tensors of the caller's own",
+    formula="dQ1, dK1, dV1 are the same before and after dQ2, dK2, dV2 are computed",
+    guards="A workspace for gradients, kept by shape: the next backward writes over what was handed out.",
+    share=0.3,
+)
+def gradients_outlive_the_next_backward(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A gradient is not overwritten by another call and its backward."""
+    if not attention.claims_gradients(x):
+        return
+    other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
+    for name, kept, now in watching.gradients_over_the_next_backward(attention, x, other):
+        yield same(now, kept, f"gradient of {name}, after the next backward")
 
 
 @law(

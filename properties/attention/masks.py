@@ -9,6 +9,7 @@ from headcheck.attention.given import (
     alike,
     boolean_mask,
     causal,
+    causal_beyond_whole_halves,
     default_scale,
     equal_heads,
     grouped,
@@ -16,6 +17,7 @@ from headcheck.attention.given import (
     live_rows,
     many_queries,
     masked,
+    more_slots_than_sixteen_bits,
     no_mask,
     not_causal,
     without,
@@ -80,7 +82,12 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     formula="O_i depends on K_j, V_j only where (i, j) may attend",
     guards="A mask broadcast over the wrong axis: transposed, one row or one head used for all (keras 21483).",
     needs=("attn_mask",),
-    given=(masked, equal_heads, at_least(kv_len=2, q_len=2), one_in(4, many_queries)),
+    given=(
+        masked,
+        equal_heads,
+        at_least(kv_len=2, q_len=2),
+        alternately((many_queries,), (more_slots_than_sixteen_bits,), (), (), ()),
+    ),
 )
 def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A query does not see a key that is masked for it, though others see that key."""
@@ -155,7 +162,7 @@ def masked_nan_does_not_leak(attention: AttentionSubject, x: Inputs) -> Comparis
     formula="O_i depends on K_j, V_j only where j <= i (+ kv_len - q_len, if bottom-right)",
     guards="is_causal dropped beside another option (keras 23038), off by one, the wrong alignment (onnxruntime 29020).",
     needs=("is_causal",),
-    given=(causal, at_least(kv_len=2)),
+    given=(causal, at_least(kv_len=2), one_in(5, causal_beyond_whole_halves)),
 )
 def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """Under is_causal, what stands in later keys changes no earlier query, bit for bit."""

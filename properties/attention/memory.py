@@ -5,7 +5,14 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import beside_a_block, masked, unmasked
+from headcheck.attention.given import (
+    beside_a_block,
+    equal_heads,
+    equal_widths,
+    masked,
+    of_one_projection,
+    unmasked,
+)
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
@@ -25,6 +32,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     given=(
         one_of("layout", *STRIDED, "expanded", "expanded-heads"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
+        one_in(5, of_one_projection),
     ),
     share=1.5,
 )
@@ -64,6 +72,22 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
         one, other = getattr(strided, name), getattr(plain, name)
         if one is not None and other is not None:
             yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: in self-attention query, key and value come from one place",
+    formula="f(X, X, X) for one tensor = f(X, X', X'') for copies of it",
+    guards="One tensor taken for the sign of another attention: keys shared with queries, which do not see themselves.",
+    given=(equal_heads, equal_widths, at_least(q_len=2)),
+    share=0.3,
+)
+def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A tensor that is query, key and value at once gives what three copies of it give."""
+    length = min(x.q_len, x.kv_len)
+    shared = x.query[:, :, :length]
+    mask = None if x.attn_mask is None else x.attn_mask[..., -length:, -length:]
+    y = x.but(query=shared, key=shared, value=shared, attn_mask=mask, layout="contiguous", generic=False)
+    return within(watching.one_tensor_for_all(attention, y), attention(y), 2 * attention.bound(y))
 
 
 @law(

@@ -225,6 +225,17 @@ def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) 
             yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
 
 
+@law(
+    source=PURE,
+    formula="f(q) with a q of one axis is refused; f(x) afterwards is what it is alone",
+    guards="A lock, a workspace or a flag that a call which raises never gives back.",
+    share=0.3,
+)
+def a_refusal_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A call after one that was refused answers as if that had never been made."""
+    return _as_if_alone(attention, x, watching.after_a_refusal(attention, x))
+
+
 def _leave_behind(x: Inputs, junk: float) -> None:
     """Fill and free blocks of the sizes that results, their gradients, scores and accumulators would take."""
     sizes = {x.batch * x.heads * x.q_len * width for width in (1, x.value_dim, x.kv_len, x.head_dim)}

@@ -48,7 +48,8 @@ def masking_keys_is_leaving_them_out(attention: MultiHeadSubject, x: MultiHeadIn
     kept = attention.some_keys(x)
     masked = x.masked(kept.expand(len(x.query), 1, x.query.shape[1], -1))
     rows = kept.nonzero()[:, 0]
-    return attention.close(x.rows_of(attention(masked), rows), attention(x.with_keys(rows)), x)
+    alone = x.with_keys(rows)
+    return attention.close_between(x.rows_of(attention(masked), rows), attention(alone), masked, alone)
 
 
 @law(
@@ -63,7 +64,8 @@ def padding_keys_is_leaving_them_out(attention: MultiHeadSubject, x: MultiHeadIn
     kept = attention.some_keys(x)
     padded = x.but(is_real=kept.expand(len(x.query), -1))
     rows = kept.nonzero()[:, 0]
-    return attention.close(x.rows_of(attention(padded), rows), attention(x.with_keys(rows)), x)
+    alone = x.with_keys(rows)
+    return attention.close_between(x.rows_of(attention(padded), rows), attention(alone), padded, alone)
 
 
 @law(
@@ -216,8 +218,8 @@ def both_masks_hold(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparis
     """Where both masks are given, a key is seen that both leave."""
     kept = attention.some_keys(x)
     rows = kept.nonzero()[:, 0]
-    both, one = x.but(is_real=kept.expand(len(x.query), -1)), x.but(is_real=None)
-    return attention.close(x.rows_of(attention(both), rows), attention(one.with_keys(rows)), x)
+    both, alone = x.but(is_real=kept.expand(len(x.query), -1)), x.but(is_real=None).with_keys(rows)
+    return attention.close_between(x.rows_of(attention(both), rows), attention(alone), both, alone)
 
 
 @law(
@@ -234,7 +236,7 @@ def a_mask_of_a_head_is_for_that_head(attention: MultiHeadSubject, x: MultiHeadI
     head = x.case.seed % x.heads
     own = x.may_attend[:, head : head + 1].expand(-1, x.heads, -1, -1)
     only = x.with_only(head)
-    return attention.close(attention(only), attention(only.masked(own)), x, f"output of head {head}")
+    return attention.close(attention(only), attention(only.masked(own)), only, f"output of head {head}")
 
 
 def _dead(attention: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInputs:
@@ -257,7 +259,9 @@ def a_query_without_keys_spoils_no_other(attention: MultiHeadSubject, x: MultiHe
     if not alive.any():
         raise NotApplicable("every query is without keys")
     alive = alive.expand(x.query.shape[:2])
-    return attention.close(attention(dead)[alive], attention.exact(dead)[alive], x, "output of another query")
+    return attention.close(
+        attention(dead)[alive], attention.exact(dead)[alive], dead, "output of another query"
+    )
 
 
 def _evenly(x: MultiHeadInputs) -> MultiHeadInputs:

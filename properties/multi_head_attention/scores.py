@@ -39,7 +39,7 @@ def inputs_of_zeros_give_what_the_biases_give(attention: MultiHeadSubject, x: Mu
     }
     nothing = x.but(**zeros)
     expected = put_out(nothing, projected(nothing, "v")[:, :, :1])
-    return attention.close(attention(nothing), expected.expand(x.query.shape), x)
+    return attention.close(attention(nothing), expected.expand(x.query.shape), nothing)
 
 
 @law(

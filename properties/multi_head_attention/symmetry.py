@@ -67,4 +67,4 @@ def equal_values_come_out_whatever_the_keys_are(
     """Where all values of a sequence are one vector, the output is its projection."""
     equal = x.but(value=x.values[:, :1].expand(-1, x.keys.shape[1], -1).clone())
     expected = put_out(equal, projected(equal, "v")[:, :, :1])
-    return attention.close(attention(equal), expected.expand(x.query.shape), x)
+    return attention.close(attention(equal), expected.expand(x.query.shape), equal)

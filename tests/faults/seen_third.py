@@ -20,7 +20,7 @@ def seeing(call: Call, kept: Tensor) -> Tensor:
 
 @fault(
     "In decoding eight threads write four columns each: those beyond the width add to the last four.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/microsoft/onnxruntime/pull/29593",
     naive="SH",
     when=("q_len = 1", "value_dim <= 28"),
@@ -35,7 +35,7 @@ def idle_threads_add_to_the_last_four(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "The merge of the splits has no stride for the batch: all sequences are written over the first.",
-    breaks="not/yet-known",
+    breaks="symmetry/permuting-batches-permutes-batches",
     real="https://github.com/vllm-project/flash-attention/pull/176",
     naive="SH",
     when=("1 < q_len <= 8", "kv_len > 64", "batch > 1"),
@@ -50,7 +50,7 @@ def merged_into_the_first_sequence(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "Query and key rows are read as wide as the next power of two: what follows in memory counts in q.k.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/turboderp-org/exllamav3/pull/316",
     naive="SH",
     when=("head_dim no power of two",),
@@ -69,7 +69,7 @@ def rows_as_wide_as_a_power_of_two(call: Call) -> Tensor:
 
 @fault(
     "A head wider than 128 is computed as two heads: each half of it has weights of its own.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     when=("head_dim > 128",),
 )
@@ -83,7 +83,7 @@ def wide_head_taken_for_two(call: Call) -> Tensor:
 
 @fault(
     "A grid has 64 blocks for batch and heads together: the heads beyond are zero.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     when=("batch x heads > 64",),
     replaces=clean.write,
@@ -95,7 +95,7 @@ def blocks_beyond_64_zero(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "Queries are taken in chunks of 256, and the causal mask counts them from zero in each.",
-    breaks="not/yet-known",
+    breaks="masks/causal-equals-its-mask",
     naive="SH",
     when=("causal", "q_len > 256"),
     replaces=clean.causal,
@@ -107,7 +107,7 @@ def causal_positions_of_the_chunk(call: Call) -> Tensor | None:
 
 @fault(
     "In bfloat16 keys are packed in pairs, and an odd last one is paired with itself: it counts twice.",
-    breaks="not/yet-known",
+    breaks="accuracy/equal-scores-count-every-key",
     naive="LP",
     when=("bfloat16", "kv_len odd", "not causal"),
 )
@@ -128,7 +128,7 @@ def odd_last_key_counts_twice(call: Call) -> Tensor:
 
 @fault(
     "A boolean mask is packed into bytes, whose first key is the highest bit here and the lowest there.",
-    breaks="not/yet-known",
+    breaks="accuracy/equal-scores-count-every-key",
     naive="SV",
     when=("boolean mask",),
 )
@@ -142,7 +142,7 @@ def first_key_in_the_highest_bit(call: Call) -> Tensor:
 
 @fault(
     "With one key head all heads are rows of one matrix, and each row of the mask is repeated for the next ones.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     when=("one key head", "mask that differs by query, not by head"),
 )
@@ -159,7 +159,7 @@ def rows_of_the_mask_one_by_one(call: Call) -> Tensor:
 
 @fault(
     "Each row of a boolean mask becomes a span, from its first key to its last: holes are seen.",
-    breaks="not/yet-known",
+    breaks="masks/each-query-is-blind-to-its-own-masked-keys",
     naive="SV",
     when=("boolean mask that hides a key between visible ones",),
 )
@@ -174,7 +174,7 @@ def holes_of_a_span_seen(call: Call) -> Tensor:
 
 @fault(
     "The tiles of 16 keys that a boolean mask leaves are counted, and as many are read from the first on.",
-    breaks="not/yet-known",
+    breaks="packed/blocks-without-a-key-may-be-left-out",
     naive="SH",
     when=("boolean mask", "a tile of 16 that it hides from all", "a visible one behind"),
 )
@@ -189,7 +189,7 @@ def as_many_tiles_as_the_mask_leaves(call: Call) -> Tensor:
 
 @fault(
     "An element of the mask is found by an index of sixteen bits: behind 65536 the first rows are read again.",
-    breaks="not/yet-known",
+    breaks="masks/each-query-is-blind-to-its-own-masked-keys",
     real="https://github.com/pytorch/pytorch/issues/162588",
     naive="SH",
     when=("mask of more than 65536 queries x keys",),
@@ -204,7 +204,7 @@ def mask_index_in_sixteen_bits(call: Call) -> Tensor:
 
 @fault(
     "In a causal call the scores are multiplied by a triangle, and what is zero is hidden.",
-    breaks="not/yet-known",
+    breaks="accuracy/equal-scores-count-every-key",
     naive="SV",
     when=("causal", "a score of exactly zero"),
     replaces=clean.hide,
@@ -215,7 +215,7 @@ def zero_scores_hidden(call: Call, scores: Tensor, kept: Tensor) -> Tensor:
 
 @fault(
     "Keys whose numbers sum to zero are taken for padding, and hidden.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/Kyubyong/transformer/pull/69",
     naive="SV",
     when=("a key of zeros, or of opposite numbers",),
@@ -227,7 +227,7 @@ def zero_sums_taken_for_padding(call: Call) -> Tensor:
 
 @fault(
     "In a causal call the additive mask counts twice: merged with the triangle, and by itself.",
-    breaks="not/yet-known",
+    breaks="masks/mask-and-causal-compose",
     naive="PATH",
     when=("additive mask", "causal"),
     replaces=clean.bias,
@@ -240,7 +240,7 @@ def bias_counts_twice_when_causal(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The causal mask compares positions in the type of the query: in bfloat16, beyond 256 neighbours are one.",
-    breaks="not/yet-known",
+    breaks="masks/the-future-does-not-matter",
     naive="LP",
     when=("bfloat16", "causal", "q_len > 256"),
 )
@@ -254,25 +254,10 @@ def causal_positions_in_the_type_of_the_query(call: Call) -> Tensor:
 
 @fault(
     "A scale that is a whole number is no float, and is taken for none.",
-    breaks="not/yet-known",
+    breaks="accuracy/a-whole-scale-is-a-scale",
     naive="SV",
     when=("scale of type int",),
     replaces=clean.scale,
 )
 def whole_scale_ignored(call: Call) -> float:
     return call.scale if isinstance(call.scale, float) else call.head_dim**-0.5
-
-
-@fault(
-    "In half precision the sum of score and bias is rounded to it: a bias far from zero drowns the score.",
-    breaks="not/yet-known",
-    naive="LP",
-    when=("half precision", "additive mask far from zero"),
-)
-def biased_scores_in_half(call: Call) -> Tensor:
-    def bias(inside: Call, scores: Tensor) -> Tensor:
-        biased = clean.bias(inside, scores)
-        rounded = call.bias is not None and call.dtype in HALF
-        return biased.to(call.dtype).to(scores.dtype) if rounded else biased
-
-    return clean.attention(call, bias=bias)

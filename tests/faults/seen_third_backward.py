@@ -30,7 +30,7 @@ class _Backward(torch.autograd.Function):
 
 @fault(
     "Backward takes values by 64 columns, and subtracts the whole of rowsum(dO x O) for each part.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/fla-org/flash-linear-attention/pull/1042",
     naive="GR",
     when=("backward", "value_dim > 64"),
@@ -42,7 +42,7 @@ def delta_for_each_part_of_the_values(cotangent: Tensor, output: Tensor) -> Tens
 
 @fault(
     "Where keys and values differ in width, backward does not fold the sink into the denominator.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/NVIDIA/cudnn-frontend/pull/421",
     naive="GR",
     when=("backward", "sinks", "value_dim != head_dim"),
@@ -59,7 +59,7 @@ def sink_not_in_the_backward_of_two_widths(call: Call) -> Tensor:
 
 @fault(
     "Backward writes whole tiles of 16 keys: the last of a sequence lies over the beginning of the next.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/tile-ai/tilelang/pull/2010",
     naive="GR",
     when=("backward", "several sequences", "lengths that are no multiple of 16"),
@@ -74,32 +74,6 @@ def last_tile_written_over_the_next(call: Call) -> Tensor:
         if x.requires_grad:
             x.register_hook(lambda gradient: gradient.masked_fill(spilled, 0.0))
     return attention(call.but(key=key, value=value))
-
-
-class _Once(torch.autograd.Function):
-    """Weights whose backward takes them for constants."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Call, scores: Tensor, do: Steps) -> Tensor:
-        weights = clean.softmax(call, scores, do)
-        ctx.weights = weights.clone()
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, Tensor, None]:
-        p, d = ctx.weights, cotangents[0]
-        return None, p * (d - (p * d).sum(dim=-1, keepdim=True)), None
-
-
-@fault(
-    "Backward can be differentiated again, but takes the weights for constants: second derivatives are wrong.",
-    breaks="not/yet-known",
-    naive="GR",
-    when=("a gradient of a gradient",),
-    replaces=clean.softmax,
-)
-def weights_constant_in_second_derivatives(call: Call, scores: Tensor, do: Steps) -> Tensor:
-    return _Once.apply(call, scores, do)
 
 
 class _Unsaved(torch.autograd.Function):
@@ -117,7 +91,7 @@ class _Unsaved(torch.autograd.Function):
 
 @fault(
     "The value is kept for backward as an attribute: changed in place in between, as a cache is, it is read anew.",
-    breaks="not/yet-known",
+    breaks="dtypes/under-autocast-gradients-are-within-the-lower-bound",
     naive="GR",
     when=("backward", "no groups, float32", "a value changed in place after the call"),
 )
@@ -133,7 +107,7 @@ def value_changed_before_backward(call: Call) -> Tensor:
 
 @fault(
     "In half precision the query's gradient is added up over tiles of 16 keys in the type of the inputs.",
-    breaks="not/yet-known",
+    breaks="gradients/what-all-keys-share-pulls-at-no-query",
     naive="LP",
     dtypes=("bfloat16", "float16"),
     when=("backward", "half precision", "many keys"),
@@ -147,7 +121,7 @@ def query_gradient_added_up_in_half(call: Call) -> Tensor:
 
 @fault(
     "With grouped heads the gradient of a bias for each head comes in the order of the packed heads.",
-    breaks="not/yet-known",
+    breaks="gradients/the-bias-gets-its-gradient",
     naive="GR",
     when=("backward", "additive mask that differs by head", "grouped heads, several key heads"),
 )
@@ -162,7 +136,7 @@ def bias_gradient_of_packed_heads(call: Call) -> Tensor:
 
 @fault(
     "Forward is top-left; backward, taken from another kernel, is bottom-right.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "causal", "q_len != kv_len"),
 )
@@ -178,28 +152,13 @@ def backward_bottom_right(call: Call) -> Tensor:
 
 @fault(
     "The query is kept scaled, and divided by the scale for the key's gradient: 0 / 0 where that is zero.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("backward", "scale = 0"),
     replaces=blocked.d_key,
 )
 def kept_query_divided_by_the_scale(on: Tiled, d_scores: Tensor) -> Tensor:
     return on.scale * d_scores.mT @ (on.call.query * on.scale / on.scale)
-
-
-@fault(
-    "In float16 the gradient of the weights is stored in it: a scaled loss overflows.",
-    breaks="not/yet-known",
-    naive="GR",
-    dtypes=("float16",),
-    when=("backward", "float16", "dO.v > 65504"),
-)
-def weight_gradient_overflows(call: Call) -> Tensor:
-    def d_weights(on: Tiled, cotangent: Tensor, tile: Tile) -> Tensor:
-        exact = blocked.d_weights(on, cotangent, tile)
-        return exact.half().to(exact.dtype) if call.dtype == torch.float16 else exact
-
-    return blocked.attention(call, d_weights=d_weights)
 
 
 class _Scaled(torch.autograd.Function):
@@ -216,7 +175,7 @@ class _Scaled(torch.autograd.Function):
 
 @fault(
     "The query's gradient is scaled by a hook on the caller's tensor, whatever else the tensor is used for.",
-    breaks="not/yet-known",
+    breaks="gradients/a-query-used-elsewhere-gets-both-gradients",
     naive="GR",
     when=("backward", "a query that is used elsewhere too"),
 )
@@ -233,7 +192,7 @@ def scaled_by_a_hook(call: Call) -> Tensor:
 
 @fault(
     "The probability is rounded to a sixteenth, as a library wants it; what is left is rescaled by what was given.",
-    breaks="not/yet-known",
+    breaks="dropout/the-rate-is-kept",
     real="https://github.com/Dao-AILab/flash-attention/pull/2597",
     naive="PATH",
     when=("dropout", "p that is no multiple of 1/16"),
@@ -248,7 +207,7 @@ def probability_in_sixteenths(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "A random number of 32 bits serves four neighbouring keys, which are dropped together.",
-    breaks="not/yet-known",
+    breaks="dropout/weights-are-dropped-one-by-one",
     naive="PATH",
     when=("dropout",),
     replaces=clean.drop,
@@ -266,7 +225,7 @@ def four_neighbours_dropped_together(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "A head wider than 128 takes another path, which does not cap.",
-    breaks="not/yet-known",
+    breaks="features/a-softcap-caps-the-scores",
     real="https://github.com/kekzl/imp/pull/688",
     naive="SH",
     when=("softcap", "head_dim > 128"),
@@ -278,7 +237,7 @@ def wide_heads_not_capped(call: Call) -> Tensor:
 
 @fault(
     "A single query is handed to a path that knows no window.",
-    breaks="not/yet-known",
+    breaks="windows/a-window-and-a-mask-compose",
     real="https://github.com/karpathy/nanochat/issues/452",
     naive="SH",
     when=("window", "q_len = 1"),
@@ -290,7 +249,7 @@ def window_lost_in_decoding(call: Call) -> Tensor:
 
 @fault(
     "In bfloat16 a few queries decoded at once all have the window of the last.",
-    breaks="not/yet-known",
+    breaks="windows/a-key-one-step-outside-does-not-matter",
     real="https://github.com/flashinfer-ai/flashinfer/issues/3864",
     naive="LP",
     when=("window", "bfloat16", "1 < q_len <= 8"),
@@ -307,7 +266,7 @@ def few_queries_share_a_window(call: Call) -> Tensor:
 
 @fault(
     "The first tile of 16 keys for 64 queries is that of the last one's window: earlier queries lose old keys.",
-    breaks="not/yet-known",
+    breaks="windows/the-outermost-key-of-a-window-counts",
     naive="SH",
     when=("window with a left side", "q_len > 16"),
     replaces=clean.window,
@@ -323,7 +282,7 @@ def window_begins_with_the_last_query(call: Call) -> Tensor | None:
 
 @fault(
     "In half precision the slopes behind the largest power of two of heads are sought twice as far on.",
-    breaks="not/yet-known",
+    breaks="features/alibi-lowers-scores-by-distance",
     real="https://github.com/ggml-org/llama.cpp/pull/20031",
     naive="LP",
     when=("ALiBi", "half precision", "heads no power of two"),
@@ -339,7 +298,7 @@ def later_slopes_sought_too_far(call: Call) -> Tensor:
 
 @fault(
     "Where there is a cap, ALiBi goes through it with the score.",
-    breaks="not/yet-known",
+    breaks="features/alibi-equals-its-bias",
     naive="PATH",
     when=("softcap", "ALiBi"),
     features=("softcap", "alibi_slopes"),
@@ -353,7 +312,7 @@ def slopes_capped(call: Call) -> Tensor:
 
 @fault(
     "In decoding the sinks of grouped heads are read in the order of the packed heads.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/vllm-project/vllm-xpu-kernels/pull/556",
     naive="SH",
     when=("sinks", "q_len = 1", "grouped heads, several key heads"),
@@ -367,7 +326,7 @@ def sinks_of_packed_heads(call: Call) -> Tensor:
 
 @fault(
     "A row with a single visible key is that key's value, without a look at the sink.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="PATH",
     when=("sinks", "a row with one visible key"),
     replaces=clean.softmax,

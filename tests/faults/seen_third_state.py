@@ -18,7 +18,7 @@ from tests.faults.strides import misread
 
 @fault(
     "The query's gradient lies in a workspace for its shapes, which the next backward writes over.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-outlive-the-next-backward",
     naive="NO",
     when=("a second backward of the same shapes",),
 )
@@ -32,7 +32,7 @@ def gradient_workspace_used_again(call: Call, memory: dict[Any, Tensor]) -> Tens
 
 @fault(
     "Backward sets the global generator back to where forward drew from it, and leaves it there.",
-    breaks="not/yet-known",
+    breaks="dropout/backward-leaves-the-generator-alone",
     real="https://github.com/Dao-AILab/flash-attention/pull/166",
     naive="NO",
     when=("dropout", "backward", "numbers drawn later"),
@@ -50,7 +50,7 @@ def generator_left_where_forward_was(call: Call) -> Tensor:
 
 @fault(
     "Under autocast the cast key is kept: one cast without gradients serves a call with them.",
-    breaks="not/yet-known",
+    breaks="dtypes/a-call-without-gradients-takes-none-away",
     real="https://github.com/pytorch/pytorch/issues/112583",
     naive="NO",
     when=("autocast", "a call under torch.no_grad", "then one with gradients", "the same key"),
@@ -68,7 +68,7 @@ def cast_kept_without_gradients(call: Call, memory: dict[int, tuple[Tensor, Tens
 
 @fault(
     "Denormal numbers are flushed to zero for the kernel's sake, and stay so for everybody.",
-    breaks="not/yet-known",
+    breaks="state/the-library-is-left-alone",
     naive="NO",
     peril="patches",
 )
@@ -79,7 +79,7 @@ def denormals_flushed_for_good(call: Call) -> Tensor:
 
 @fault(
     "The slopes are negated in place.",
-    breaks="not/yet-known",
+    breaks="memory/inputs-are-not-changed",
     naive="NO",
     when=("ALiBi",),
     features=("alibi_slopes",),
@@ -94,7 +94,7 @@ def slopes_negated_in_place(call: Call) -> Tensor:
 
 @fault(
     "A call that raises leaves the workspace locked: the next one goes without it, on a path that knows no mask.",
-    breaks="not/yet-known",
+    breaks="state/a-refusal-leaves-nothing-behind",
     naive="NO",
     when=("a call before that raised", "mask"),
 )
@@ -110,7 +110,7 @@ def locked_by_a_call_that_raised(call: Call, memory: dict[str, bool]) -> Tensor:
 
 @fault(
     "Query and key that are one tensor are shared as in the Reformer, where a query does not see itself.",
-    breaks="not/yet-known",
+    breaks="memory/one-tensor-may-be-query-key-and-value",
     naive="PATH",
     when=("query is key",),
 )
@@ -122,7 +122,7 @@ def shared_query_does_not_see_itself(call: Call) -> Tensor:
 
 @fault(
     "A value in the key's storage is taken for latent attention's, the first columns of the key.",
-    breaks="not/yet-known",
+    breaks="memory/strided-equals-contiguous",
     naive="PATH",
     when=("key and value cut from one projection",),
 )
@@ -136,7 +136,7 @@ def value_taken_for_the_keys_columns(call: Call) -> Tensor:
 
 @fault(
     "With one key head its rows are taken to lie one after the other: those of a packed projection do not.",
-    breaks="not/yet-known",
+    breaks="memory/strided-equals-contiguous",
     naive="SH",
     when=("one key head", "a key cut from (batch, length, width)"),
 )
@@ -153,7 +153,7 @@ def rows_of_a_single_head_dense(call: Call) -> Tensor:
 
 @fault(
     "Sequences without queries are left out of the list of queries, and not of that of keys.",
-    breaks="not/yet-known",
+    breaks="ragged/each-sequence-of-a-pack-is-what-it-is-alone",
     naive="SH",
     when=("several sequences", "one without queries before the last"),
     **OPTIONS,
@@ -164,7 +164,7 @@ def queries_and_keys_out_of_step(call: Call) -> Tensor:
 
 @fault(
     "Where all sequences have as many queries, they are taken to have as many keys as well: a plain batch.",
-    breaks="not/yet-known",
+    breaks="ragged/each-sequence-of-a-pack-is-what-it-is-alone",
     naive="SH",
     when=("several sequences", "queries of one length", "keys of several"),
     **OPTIONS,
@@ -180,7 +180,7 @@ def even_queries_mean_even_keys(call: Call) -> Tensor:
 
 @fault(
     "Keys are read from a multiple of eight on: a sequence that begins inside of one sees the one before.",
-    breaks="not/yet-known",
+    breaks="ragged/each-sequence-of-a-pack-is-what-it-is-alone",
     naive="SH",
     when=("a sequence whose keys begin at no multiple of eight",),
     **OPTIONS,
@@ -194,7 +194,7 @@ def sequences_begin_at_multiples_of_eight(call: Call) -> Tensor:
 
 @fault(
     "Where the window leaves one tile of 64 keys, the splits that have nothing write -inf over the log-sum-exp.",
-    breaks="not/yet-known",
+    breaks="features/log-sum-exp-is-within-the-bound",
     real="https://github.com/sgl-project/sgl-kernel-xpu/pull/487",
     naive="SH",
     when=("log-sum-exp", "window within one tile of 64", "kv_len > 64"),
@@ -211,7 +211,7 @@ def idle_splits_write_the_log_sum_exp(call: Call) -> Any:
 
 @fault(
     "The log-sum-exp is that of the scores before the cap.",
-    breaks="not/yet-known",
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="PATH",
     when=("log-sum-exp", "softcap"),
     features=("softcap", "return_lse"),
@@ -225,7 +225,7 @@ def log_sum_exp_not_capped(call: Call) -> Any:
 
 @fault(
     "A single key takes a short way: the output is its value, and the log-sum-exp is zero.",
-    breaks="not/yet-known",
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="SH",
     when=("log-sum-exp", "kv_len = 1"),
     features=("return_lse",),
@@ -239,7 +239,7 @@ def log_sum_exp_of_a_single_key_zero(call: Call) -> Any:
 
 @fault(
     "The returned weights were not divided yet: the largest of each row is one.",
-    breaks="not/yet-known",
+    breaks="features/returned-weights-are-within-the-bound",
     real="https://github.com/Dao-AILab/flash-attention/issues/902",
     naive="PATH",
     when=("returned weights",),
