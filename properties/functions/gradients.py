@@ -151,15 +151,17 @@ def second_derivatives_are_slopes(function: FunctionSubject[Inputs], x: Inputs) 
         return {**known, "cotangent": function(there).cpu()}
 
     ahead, behind, far_ahead, far_behind = map(moved, (1, -1, 2, -2))
-    rounding = {**function.gradient_bounds(x, g), "cotangent": function.bound(x)}
+    rounding, told = {**function.gradient_bounds(x, g), "cotangent": function.bound(x)}, False
     for name in ahead:
         slope = (ahead[name] - behind[name]) / (2 * STEP)
         bend = slope - (far_ahead[name] - far_behind[name]) / (4 * STEP)
         limit = MARGIN * bend.abs().amax(dim=-1, keepdim=True) + rounding[name] / STEP
         if limit.sum() <= COARSE * slope.abs().sum():
-            found = second[name]
+            told, found = True, second[name]
             observed = torch.zeros_like(slope) if found is None else found
             yield within(observed, slope, limit, f"second derivative by {name}")
+    if not told:
+        raise NotApplicable("it computes too coarsely for a slope to be measured, or is flat")
 
 
 def _direction(x: Inputs, name: str) -> Tensor:

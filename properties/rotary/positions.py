@@ -109,7 +109,7 @@ def whole_positions_may_be_floats(rotary: RotarySubject, x: RotaryInputs) -> Com
     given=(one_of("spacing", 1.0, 2.0, 13.0),),
     share=0.5,
 )
-def positions_may_have_32_bits(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+def whole_positions_may_be_narrow(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """Positions in int32 turn as the same positions in int64 do, or are refused."""
     try:
         return rotary.agree(x.at(x.positions.int()), x)

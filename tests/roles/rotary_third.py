@@ -73,7 +73,7 @@ def turned_back_by_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Positions in 32 bits are read in 64: two are one.",
-    breaks="positions/positions-may-have-32-bits",
+    breaks="positions/whole-positions-may-be-narrow",
 )
 def two_positions_read_as_one(x: Tensor, positions: Tensor) -> Tensor:
     if positions.dtype == torch.int32:
