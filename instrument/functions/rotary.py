@@ -77,9 +77,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
     def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
 
-    def gradients(self, x: RotaryInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:
-        found = super().gradients(x, *arguments, **keywords)
-        return {name: None if each is None else self._turned(each) for name, each in found.items()}
+    def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
+        return self._turned(gradient)
 
     def _turned(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2) if self.declaration.layout == "bshd" else x

@@ -90,9 +90,8 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         turned = x.but(x=x.x.movedim(-1, x.dim))
         return super().run(turned, tensors).movedim(x.dim, -1)
 
-    def gradients(self, x: SoftmaxInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:
-        found = super().gradients(x, *arguments, **keywords)
-        return {name: None if each is None else each.movedim(x.dim, -1) for name, each in found.items()}
+    def as_seen(self, x: SoftmaxInputs, gradient: Tensor) -> Tensor:
+        return gradient.movedim(x.dim, -1)
 
     def exact(self, x: SoftmaxInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         return softmax(tensors["x"])

@@ -1,7 +1,8 @@
 """A function behind its declaration: what it gives, what it should give, and how far the two may be apart."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -146,19 +147,84 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def gradients(self, x: AnyInputs, cotangent: Tensor, wanted: Collection[str] | None = None) -> Gradients:
         """The gradient of sum(output x cotangent) for every tensor, or for those wanted, the others frozen."""
-        if self.declaration.gradients is False:
-            raise NotApplicable("has no gradients, as declared")
+        return self.gradients_asked_for(1, x, cotangent, wanted)[0]
+
+    def gradients_asked_for(
+        self, times: int, x: AnyInputs, cotangent: Tensor, wanted: Collection[str] | None = None
+    ) -> list[Gradients]:
+        """These gradients, asked for so many times in one graph; copies, taken at once."""
         tensors = self.tensors_for(x)
         asked = {name: each.requires_grad_() for name, each in tensors.items() if name in (wanted or tensors)}
+        output, cotangent = self._with_a_graph(x, tensors), cotangent.to(self.device)
+        found: list[Gradients] = []
+        for time in range(times):
+            gradients = self.clock.call(
+                torch.autograd.grad,
+                output,
+                [*asked.values()],
+                cotangent,
+                retain_graph=time < times - 1,
+                allow_unused=True,
+            )
+            copies = (None if each is None else self.as_seen(x, each).clone() for each in gradients)
+            found.append(dict(zip(asked, copies, strict=True)))
+        return found
+
+    def second_derivatives(self, x: AnyInputs, cotangent: Tensor, along: Mapping[str, Tensor]) -> Gradients:
+        """The gradient of sum(gradients x along), for every tensor and for the cotangent.
+
+        NotApplicable: it refuses, or no graph leads to a gradient, so that torch refuses.
+        """
+        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
+        given = cotangent.to(self.device).clone().requires_grad_()
+        output = self._with_a_graph(x, tensors)
+        try:
+            gradients = self.clock.call(
+                torch.autograd.grad, output, [*tensors.values()], given, create_graph=True, allow_unused=True
+            )
+            first = {name: each for name, each in zip(tensors, gradients, strict=True) if each is not None}
+            without = [name for name, each in first.items() if not each.requires_grad]
+            if without:
+                raise NotApplicable(f"no graph leads to the gradient of {', '.join(without)}")
+            products = [(self.as_seen(x, each) * along[name].to(each)).sum() for name, each in first.items()]
+            # Not autograd.grad: it does not pass by where torch has written down that a backward is done once.
+            self.clock.call(torch.autograd.backward, products)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"refuses second derivatives: {refusal}") from refusal
+        found = {
+            name: None if each.grad is None else self.as_seen(x, each.grad) for name, each in tensors.items()
+        }
+        return {**found, "cotangent": given.grad}
+
+    def as_seen(self, x: AnyInputs, gradient: Tensor) -> Tensor:
+        """The gradient of a tensor in the order of axes in which laws see it."""
+        return gradient
+
+    def _with_a_graph(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The output. NotApplicable, or LawBroken where gradients are declared: it carries none."""
+        if self.declaration.gradients is False:
+            raise NotApplicable("has no gradients, as declared")
         output = self.run(x, tensors)
-        if not output.requires_grad:
-            if self.declaration.gradients:
-                raise LawBroken("the output carries no gradient, and gradients are declared")
-            raise NotApplicable("the output carries no gradient")
-        found = self.clock.call(
-            torch.autograd.grad, output, [*asked.values()], cotangent.to(self.device), allow_unused=True
-        )
-        return dict(zip(asked, found, strict=True))
+        if output.requires_grad:
+            return output
+        if self.declaration.gradients:
+            raise LawBroken("the output carries no gradient, and gradients are declared")
+        raise NotApplicable("the output carries no gradient")
+
+    def mapped(self, calls: Sequence[AnyInputs], axis: int) -> Tensor:
+        """The outputs of calls that differ in their tensors only, by one call under torch.func.vmap.
+
+        axis: along which the tensors of all calls are stacked; the outputs are along the first.
+        NotApplicable: it refuses.
+        """
+        each = [self.tensors_for(call) for call in calls]
+        stacks = {name: torch.stack([tensors[name] for tensors in each], dim=axis) for name in each[0]}
+        try:
+            with torch.no_grad():
+                outputs: Tensor = torch.func.vmap(partial(self.run, calls[0]), in_dims=axis)(stacks)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"refuses torch.func.vmap: {refusal}") from refusal
+        return outputs
 
     # What it should give
 

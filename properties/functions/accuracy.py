@@ -1,10 +1,15 @@
 """The output is the oracle's, in every form in which it can be asked for."""
 
-from headcheck.comparison import Comparison, within
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
+from headcheck.given import one_of
 from headcheck.laws import law
-from headcheck.roles import FUNCTIONS
+from headcheck.roles import FUNCTIONS, OF_TENSORS
 
 
 @law(
@@ -17,3 +22,20 @@ from headcheck.roles import FUNCTIONS
 def output_is_within_the_bound(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """Each element of the output is the exact one, within the rounding of the declared arithmetic."""
     return within(function(x), function.expected(x), function.bound(x))
+
+
+@law(
+    source="torch.func.vmap: what a loop over the mapped axis gives",
+    formula="vmap(f)([x, x']) = [f(x), f(x')]",
+    guards="An axis counted from the front, among which the mapped one now stands; one of the calls' weights for all.",
+    given=(one_of("dtype", "float32", "float64"),),
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def mapped_calls_are_those_of_a_loop(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
+    """Two calls in one under torch.func.vmap give what each gives by itself, or are refused."""
+    if x.dtype not in (torch.float32, torch.float64):
+        raise NotApplicable("in 16 bits torch takes a mapped call apart, with other roundings")
+    calls = (x, x.other())
+    for output, call in zip(function.mapped(calls, axis=x.case.seed % 2), calls, strict=True):
+        yield within(output, function(call), 2 * function.bound(call), "output, mapped")

@@ -1,6 +1,11 @@
 """What a norm's own form says of its gradients."""
 
-from headcheck.comparison import Comparison, within
+from collections.abc import Iterator
+
+import torch
+
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, same, within
 from headcheck.functions.norms import NORMS, NormInputs, NormSubject, gradient_of
 from headcheck.functions.rounding import scaled
 from headcheck.given import at_least, having, one_of
@@ -60,3 +65,25 @@ def the_gradient_of_the_weight_is_summed_over_all_rows(norm: NormSubject, x: Nor
     limit = norm.gradient_bounds(x, g.double())["weight"]
     limit = limit + scaled(norm.bound(plain), g.double()).sum(dim=(0, 1))
     return within(found, exact, limit, "gradient of weight")
+
+
+@law(
+    source="a sum of nothing is zero",
+    formula="x of no rows: dweight = dbias = 0",
+    guards="A mean over the rows times their number, or sums that no row has initialised: NaN, or whatever was there.",
+    needs=("weight",),
+    given=(having(weight="normal", layout="contiguous"),),
+    share=0.25,
+    roles=NORMS,
+)
+def without_rows_the_gradients_are_zero(norm: NormSubject, x: NormInputs) -> Iterator[Comparison]:
+    """A call without rows gives weight and bias gradients of zero, or is refused."""
+    empty = x.but(x=x.x[:, :0])
+    try:
+        found = norm.gradients(empty, x.cotangent[:, :0])
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a call without rows: {refusal}") from refusal
+    for name, each in empty.tensors.items():
+        gradient = found[name]
+        if gradient is not None:
+            yield same(gradient, torch.zeros_like(each), f"gradient of {name}, of no rows")

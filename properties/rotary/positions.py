@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import RotaryInputs
@@ -99,6 +100,21 @@ def shared_positions_are_those_of_each(rotary: RotarySubject, x: RotaryInputs) -
 def whole_positions_may_be_floats(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """Whole positions in float32 turn as the same positions in int64 do."""
     return rotary.agree(x.at(x.positions.float()), x)
+
+
+@law(
+    source="a whole number is a number",
+    formula="f(x, int32(p)) = f(x, p)",
+    guards="Positions of 4 bytes read as if they had 8: two are one.",
+    given=(one_of("spacing", 1.0, 2.0, 13.0),),
+    share=0.5,
+)
+def whole_positions_may_be_narrow(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Positions in int32 turn as the same positions in int64 do, or are refused."""
+    try:
+        return rotary.agree(x.at(x.positions.int()), x)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses positions in int32: {refusal}") from refusal
 
 
 @law(

@@ -5,10 +5,10 @@ import math
 import torch
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.functions.sinusoidal import SinusoidalSubject
 from headcheck.functions.sinusoidal_inputs import SinusoidalInputs
-from headcheck.given import at_most
+from headcheck.given import at_most, having
 from headcheck.laws import law
 
 FORMULA = "Vaswani et al. 2017, section 3.5"
@@ -77,3 +77,21 @@ def entries_are_finite_and_at_most_one(table: SinusoidalSubject, x: SinusoidalIn
     """No entry is NaN, and none is beyond 1 by more than rounding."""
     found = table(x).double().cpu()
     return holds(found.abs() <= 1 + table.bound(x), found, "entry")
+
+
+@law(
+    source=FORMULA + ": the first wave has frequency 1",
+    formula="f(length, 2) = (sin p, cos p), or it raises",
+    guards="Waves spaced by their number less one, which is 0 of a single wave: NaN (mlx 3614).",
+    given=(having(d_model=2),),
+    share=0.25,
+)
+def a_single_wave_is_refused_or_right(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """A table of two columns holds sin p and cos p, whatever the base, or is refused."""
+    two = x.but(d_model=2)
+    try:
+        found = table(two)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a width of 2: {refusal}") from refusal
+    angles = torch.arange(x.length, dtype=torch.float64)
+    return within(found, torch.stack((angles.sin(), angles.cos()), dim=1), table.bound(two))

@@ -2,9 +2,10 @@
 
 import torch
 
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.functions.softmax import SoftmaxInputs, SoftmaxSubject
 from headcheck.functions.subject import Gradients
+from headcheck.given import having
 from headcheck.laws import law
 
 JACOBIAN = "dp_i / dx_j = p_i (delta_ij - p_j)"
@@ -42,3 +43,23 @@ def the_jacobian_is_symmetric(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comp
     limit = limit + softmax.gradient_bounds(x, h.double())["x"] * g.double().abs()
     products = (there * h.double()).sum(dim=-1), (back * g.double()).sum(dim=-1)
     return within(*products, limit.sum(dim=-1), "product with another cotangent")
+
+
+@law(
+    source=JACOBIAN,
+    formula="p = 1: dx = 0, and a graph leads to it as to longer rows",
+    guards="Ones made anew for a single entry: a backward through the first token alone raises.",
+    given=(having(length=1),),
+    share=0.25,
+)
+def a_single_entry_has_a_gradient_of_zero(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comparison:
+    """The weight of a single entry is always one: its gradient is there where those of two are, and is zero."""
+    two = x.but(x=torch.cat((x.x, x.x), dim=-1))
+    softmax.gradients(two, two.cotangent)
+    g = x.cotangent
+    try:
+        found = _of(softmax.gradients(x, g))
+    except NotApplicable as why:
+        raise LawBroken(f"of a single entry, {why}; of two it does") from why
+    limit = softmax.gradient_bounds(x, g.double())["x"]
+    return within(found, torch.zeros_like(found), limit, "gradient of a single entry")

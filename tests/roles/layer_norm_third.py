@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tests.roles import wrong
-from tests.roles.layer_norm import Maybe, affine, centred, variance, wide
+from tests.roles.layer_norm import Maybe, affine, centred, library, variance, wide
 
 
 @wrong(
     "The means of blocks of 64 features are averaged, however short the last block is.",
-    breaks="not/yet-known",
+    breaks=("gradients/the-jacobian-is-symmetric", "accuracy/output-is-within-the-bound"),
 )
 def means_of_blocks_averaged(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     blocks = [block.mean(dim=-1, keepdim=True) for block in wide(x).split(64, dim=-1)]
@@ -22,7 +22,7 @@ def means_of_blocks_averaged(x: Tensor, weight: Maybe, bias: Maybe, eps: float) 
 
 @wrong(
     "One pass about a pivot, which is the first feature of the tensor, not of the row: rows far from it lose digits.",
-    breaks="not/yet-known",
+    breaks=("statistics/the-mean-square-is-what-eps-leaves", "accuracy/output-is-within-the-bound"),
 )
 def pivot_of_the_tensor(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     apart = wide(x) - wide(x).detach().flatten()[:1].sum()
@@ -58,7 +58,7 @@ class _BiasWithTheWeight(_Whole):
 
 @wrong(
     "Where the weight is frozen, the bias gets no gradient either.",
-    breaks="not/yet-known",
+    breaks="gradients/each-gradient-can-be-asked-for-alone",
 )
 def bias_frozen_with_the_weight(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return _BiasWithTheWeight.apply(x, weight, bias, eps)
@@ -75,7 +75,7 @@ class _IntoTheKeptRow(_Whole):
 
 @wrong(
     "The backward writes its result over the normalised row: a second one through a kept graph reads that.",
-    breaks="not/yet-known",
+    breaks="gradients/a-second-backward-gives-the-same",
     real="https://github.com/triton-lang/triton/issues/4004",
 )
 def backward_into_the_kept_row(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -93,7 +93,47 @@ class _ByTheMean(_Whole):
 
 @wrong(
     "The gradients of weight and bias are a mean over the rows, times their number: without rows they are NaN.",
-    breaks="not/yet-known",
+    breaks="gradients/without-rows-the-gradients-are-zero",
 )
 def gradient_of_no_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return _ByTheMean.apply(x, weight, bias, eps)
+
+
+class _ConstantRoot(_Whole):
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        (g,) = gradients
+        rows = tuple(range(g.ndim - 1))
+        return _Whole.of_x(context, g), (g * context.n).sum(dim=rows), g.sum(dim=rows), None
+
+
+@wrong(
+    "The normalised row is a constant to a second backward, which nothing refuses.",
+    breaks="gradients/second-derivatives-are-slopes",
+)
+def row_constant_to_a_second_backward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return _ConstantRoot.apply(x, weight, bias, eps)
+
+
+class _Mapped(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return library(x, weight, bias, eps)
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(_: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, int]:
+        of_x, of_weight, of_bias, _ = in_dims
+        return library(x.movedim(of_x, 0), weight.select(of_weight, 0), bias.select(of_bias, 0), eps), 0
+
+
+@wrong(
+    "Under vmap all calls have the weight and the bias of the first.",
+    breaks="accuracy/mapped-calls-are-those-of-a-loop",
+    gradients=False,
+)
+def mapped_with_the_first_weight(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return _Mapped.apply(x, weight, bias, eps)

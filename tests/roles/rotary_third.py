@@ -12,7 +12,7 @@ from tests.roles.rotary import at_least_float, by_halves, half, llama_3_1, table
 
 @wrong(
     "The sine of a row (cosines, sines) is looked for behind the half of the dim that is padded to a power of two.",
-    breaks="not/yet-known",
+    breaks=("frequencies/each-pair-turns-by-its-frequency", "accuracy/output-is-within-the-bound"),
     real="https://github.com/vllm-project/vllm-ascend/issues/12723",
 )
 def sine_behind_the_padded_half(x: Tensor, positions: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def sine_behind_the_padded_half(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Heads are turned four at a time, the last four not bounded: they reach into the first heads of the next token.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/NVIDIA/Megatron-LM/pull/6890",
 )
 def first_heads_turned_again(x: Tensor, positions: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def first_heads_turned_again(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Between fast and slow frequencies the two are mixed the wrong way round.",
-    breaks="not/yet-known",
+    breaks=("frequencies/each-pair-turns-by-its-frequency", "accuracy/output-is-within-the-bound"),
     dims=(32,),
     frequencies=tuple(llama_3_1(32)),
 )
@@ -65,7 +65,7 @@ class _FirstSequence(torch.autograd.Function):
 
 @wrong(
     "The backward turns every sequence back by the positions of the first.",
-    breaks="not/yet-known",
+    breaks=("gradients/the-gradient-turns-back", "gradients/gradients-are-within-the-bound"),
 )
 def turned_back_by_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
     return _FirstSequence.apply(x, *table(positions, x.shape[-1]))
@@ -73,9 +73,84 @@ def turned_back_by_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Positions in 32 bits are read in 64: two are one.",
-    breaks="not/yet-known",
+    breaks="positions/whole-positions-may-be-narrow",
 )
 def two_positions_read_as_one(x: Tensor, positions: Tensor) -> Tensor:
     if positions.dtype == torch.int32:
         positions = torch.cat((positions, torch.zeros_like(positions)), dim=-1).view(torch.int64)
     return half(x, positions)
+
+
+class _SineInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        context.cos, context.sin = cos, sin.clone()
+        return by_halves(x, cos, sin)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return by_halves(gradients[0], context.cos, context.sin.neg_()), None, None
+
+
+@wrong(
+    "The backward turns the sign of the kept sines: a second one through a kept graph turns forward.",
+    breaks="gradients/a-second-backward-gives-the-same",
+)
+def sign_of_the_kept_sines(x: Tensor, positions: Tensor) -> Tensor:
+    return _SineInPlace.apply(x, *table(positions, x.shape[-1]))
+
+
+class _Back(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, g: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        context.save_for_backward(cos, sin)
+        return by_halves(g, cos, -sin)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _Back.apply(gradients[0], *context.saved_tensors), None, None
+
+
+class _ForwardAndBack(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        context.save_for_backward(cos, sin)
+        return by_halves(x, cos, sin)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _Back.apply(gradients[0], *context.saved_tensors), None, None
+
+
+@wrong(
+    "The backward of the backward turns back as well.",
+    breaks="gradients/the-gradient-of-the-gradient-turns-forward",
+)
+def turned_back_twice(x: Tensor, positions: Tensor) -> Tensor:
+    return _ForwardAndBack.apply(x, *table(positions, x.shape[-1]))
+
+
+class _Mapped(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, positions: Tensor) -> Tensor:
+        return half(x, positions)
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(_: Any, in_dims: Any, x: Tensor, positions: Tensor) -> tuple[Tensor, int]:
+        calls = x.movedim(in_dims[0], 0)
+        count, length = len(calls), x.shape[-2]
+        further = torch.cat([positions + length * call for call in range(count)], dim=-1)
+        return torch.stack(half(torch.cat([*calls], dim=-2), further).split(length, dim=-2)), 0
+
+
+@wrong(
+    "Under vmap the calls are laid one behind the other, and the positions go on.",
+    breaks="accuracy/mapped-calls-are-those-of-a-loop",
+    gradients=False,
+)
+def positions_go_on_in_mapped_calls(x: Tensor, positions: Tensor) -> Tensor:
+    return _Mapped.apply(x, positions)

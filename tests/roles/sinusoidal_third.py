@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from tests.roles import wrong
-from tests.roles.sinusoidal import even, filled, frequencies, usual
+from tests.roles.sinusoidal import even, usual
 
 
 @wrong(
     "The waves are spaced by dividing by their number less one: a width of two is NaN.",
-    breaks="not/yet-known",
+    breaks="conventions/a-single-wave-is-refused-or-right",
     real="https://github.com/ml-explore/mlx/pull/3614",
     last_wave="base",
 )
@@ -22,7 +22,10 @@ def single_wave_divided_by_nothing(length: int, d_model: int) -> Tensor:
 
 @wrong(
     "An odd width is cut from the table of the next even one, whose waves are others.",
-    breaks="not/yet-known",
+    breaks=(
+        "conventions/odd-widths-are-refused-or-right",
+        "conventions/columns-stand-in-the-declared-layout",
+    ),
     odd="handled",
 )
 def odd_cut_from_the_next_even(length: int, d_model: int) -> Tensor:
@@ -31,17 +34,7 @@ def odd_cut_from_the_next_even(length: int, d_model: int) -> Tensor:
 
 @wrong(
     "A block has 256 threads, one for each wave: the columns behind them are left at zero.",
-    breaks="not/yet-known",
+    breaks=("waves/each-wave-turns-by-its-frequency", "accuracy/output-is-within-the-bound"),
 )
 def waves_beyond_the_block(length: int, d_model: int) -> Tensor:
     return usual(length, d_model) * (torch.arange(d_model) < 512)
-
-
-@wrong(
-    "Positions and waves are made in torch's default dtype: where that is bfloat16, neighbours far out share a row.",
-    breaks="not/yet-known",
-)
-def in_the_default_dtype(length: int, d_model: int) -> Tensor:
-    even(d_model)
-    dtype = torch.get_default_dtype()
-    return filled(torch.arange(length, dtype=dtype), frequencies(d_model).to(dtype))

@@ -25,7 +25,7 @@ class _KeptOnTheContext(torch.autograd.Function):
 
 @wrong(
     "The weights are constants to a second backward: the gradient is right, its own gradient is not.",
-    breaks="not/yet-known",
+    breaks="gradients/second-derivatives-are-slopes",
 )
 def weights_constant_to_a_second_backward(x: Tensor, dim: int) -> Tensor:
     return _KeptOnTheContext.apply(x, dim)
@@ -55,7 +55,7 @@ class _Mapped(torch.autograd.Function):
 
 @wrong(
     "Under vmap an axis that is counted from the front is counted with the mapped one.",
-    breaks="not/yet-known",
+    breaks="accuracy/mapped-calls-are-those-of-a-loop",
 )
 def axis_counted_with_the_mapped_one(x: Tensor, dim: int) -> Tensor:
     return _Mapped.apply(x, dim)
@@ -63,7 +63,7 @@ def axis_counted_with_the_mapped_one(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "A single entry is answered with ones, which no graph leads to.",
-    breaks="not/yet-known",
+    breaks="gradients/a-single-entry-has-a-gradient-of-zero",
 )
 def ones_for_a_single_entry(x: Tensor, dim: int) -> Tensor:
     return torch.ones_like(x) if x.shape[dim] == 1 else torch.softmax(x, dim)
@@ -71,7 +71,7 @@ def ones_for_a_single_entry(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "In 16 bits the sum is taken in 16 bits, entry by entry: it stands still when a row is long.",
-    breaks="not/yet-known",
+    breaks=("distribution/weights-sum-to-one", "accuracy/output-is-within-the-bound"),
 )
 def sum_in_sixteen_bits(x: Tensor, dim: int) -> Tensor:
     if x.dtype not in {torch.bfloat16, torch.float16}:
@@ -85,8 +85,23 @@ def sum_in_sixteen_bits(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "Weights below 2^-14, the least that float16 holds in full, are flushed to zero, whatever the dtype.",
-    breaks="not/yet-known",
+    breaks=("limits/the-odds-are-the-exponent-of-the-difference", "accuracy/output-is-within-the-bound"),
 )
 def small_weights_flushed(x: Tensor, dim: int) -> Tensor:
     weights = torch.softmax(x, dim)
     return torch.where(weights < 2.0**-14, 0.0, weights)
+
+
+class _InPlace(_KeptOnTheContext):
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (g,) = gradients
+        return context.weights.mul_(g - (context.weights * g).sum(context.dim, keepdim=True)), None
+
+
+@wrong(
+    "The backward works in the memory of the kept weights: a second one through a kept graph reads the first's result.",
+    breaks="gradients/a-second-backward-gives-the-same",
+)
+def backward_into_the_kept_weights(x: Tensor, dim: int) -> Tensor:
+    return _InPlace.apply(x, dim)
