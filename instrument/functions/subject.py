@@ -170,32 +170,6 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             found.append(dict(zip(asked, copies, strict=True)))
         return found
 
-    def second_derivatives(self, x: AnyInputs, cotangent: Tensor, along: Mapping[str, Tensor]) -> Gradients:
-        """The gradient of sum(gradients x along), for every tensor and for the cotangent.
-
-        NotApplicable: it refuses, or no graph leads to a gradient, so that torch refuses.
-        """
-        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
-        given = cotangent.to(self.device).clone().requires_grad_()
-        output = self._with_a_graph(x, tensors)
-        try:
-            gradients = self.clock.call(
-                torch.autograd.grad, output, [*tensors.values()], given, create_graph=True, allow_unused=True
-            )
-            first = {name: each for name, each in zip(tensors, gradients, strict=True) if each is not None}
-            without = [name for name, each in first.items() if not each.requires_grad]
-            if without:
-                raise NotApplicable(f"no graph leads to the gradient of {', '.join(without)}")
-            products = [(self.as_seen(x, each) * along[name].to(each)).sum() for name, each in first.items()]
-            # Not autograd.grad: it does not pass by where torch has written down that a backward is done once.
-            self.clock.call(torch.autograd.backward, products)
-        except SubjectRaised as refusal:
-            raise NotApplicable(f"refuses second derivatives: {refusal}") from refusal
-        found = {
-            name: None if each.grad is None else self.as_seen(x, each.grad) for name, each in tensors.items()
-        }
-        return {**found, "cotangent": given.grad}
-
     def as_seen(self, x: AnyInputs, gradient: Tensor) -> Tensor:
         """The gradient of a tensor in the order of axes in which laws see it."""
         return gradient

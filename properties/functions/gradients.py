@@ -9,19 +9,12 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
-from headcheck.given import having
 from headcheck.laws import law
 from headcheck.layouts import LAYOUTS
 from headcheck.roles import OF_TENSORS
 
 CHAIN = "the chain rule: dx = J^T dy"
 STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
-STEP = 1e-5
-"""Relative to each number: in float64, curvature is off by 1e-10 and rounding by what it is, times 1e5."""
-MARGIN = 16.0
-"""Of two slopes, the one over twice the step is off by four times as much: their distance is three errors of one."""
-COARSE = 1e-3
-"""Beyond this share of the slopes, the distance of two of them says nothing of their error."""
 
 
 def _found(observed: Tensor | None, exact: Tensor, name: str) -> Tensor:
@@ -125,47 +118,3 @@ def a_second_backward_gives_the_same(function: FunctionSubject[Inputs], x: Input
         if gradient is not None:
             again = _found(second[name], gradient, name)
             yield within(again, gradient, 2 * bound, f"gradient of {name}, the second time")
-
-
-@law(
-    source="torch, Double Backward with Custom Functions: what is not right is marked once_differentiable",
-    formula="d<dx, v>/dx = slope of dx along v, and d<dx, v>/dy' = slope of y along v, dx = J^T y'",
-    guards="Weights or statistics kept where no graph leads to them: a penalty on the gradient trains something else.",
-    given=(having(dtype="float64"),),
-    share=0.5,
-    roles=("softmax", "layer_norm", "rms_norm"),  # Rotary positions are linear: a law of their own says more.
-)
-def second_derivatives_are_slopes(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
-    """Going back through the gradients gives their slopes as small steps show them, or is refused."""
-    if x.dtype != torch.float64:
-        raise NotApplicable("does not take float64, in which slopes can be measured")
-    if (x.x == x.x[..., :1]).all(dim=-1).any():
-        raise NotApplicable("a root has no second derivative at zero: a row without spread")
-    g, along = x.cotangent, {name: _direction(x, name) for name in x.tensors}
-    second = function.second_derivatives(x, g, along)
-
-    def moved(steps: int) -> dict[str, Tensor]:
-        there = x.but(**{name: each + steps * STEP * along[name] for name, each in x.tensors.items()})
-        gradients = function.gradients(there, g)
-        known = {name: each.cpu() for name, each in gradients.items() if each is not None}
-        return {**known, "cotangent": function(there).cpu()}
-
-    ahead, behind, far_ahead, far_behind = map(moved, (1, -1, 2, -2))
-    rounding, told = {**function.gradient_bounds(x, g), "cotangent": function.bound(x)}, False
-    for name in ahead:
-        slope = (ahead[name] - behind[name]) / (2 * STEP)
-        bend = slope - (far_ahead[name] - far_behind[name]) / (4 * STEP)
-        limit = MARGIN * bend.abs().amax(dim=-1, keepdim=True) + rounding[name] / STEP
-        if limit.sum() <= COARSE * slope.abs().sum():
-            told, found = True, second[name]
-            observed = torch.zeros_like(slope) if found is None else found
-            yield within(observed, slope, limit, f"second derivative by {name}")
-    if not told:
-        raise NotApplicable("it computes too coarsely for a slope to be measured, or is flat")
-
-
-def _direction(x: Inputs, name: str) -> Tensor:
-    """A random share of each number, which leaves zeros and infinities where they are."""
-    numbers = x.tensors[name]
-    shares = torch.rand(numbers.shape, generator=x.generator(f"direction of {name}"), dtype=torch.float64)
-    return torch.where(numbers.isfinite(), numbers, 0.0) * (2 * shares - 1)

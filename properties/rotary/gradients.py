@@ -1,10 +1,8 @@
 """The backward pass of a rotation is the rotation back."""
 
-from collections.abc import Iterator
-
 import torch
 
-from headcheck.comparison import Comparison, NotApplicable, same, within
+from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import RotaryInputs
 from headcheck.laws import law
@@ -43,22 +41,3 @@ def the_gradient_does_not_depend_on_the_input(rotary: RotarySubject, x: RotaryIn
     g = x.cotangent
     limit = 2 * rotary.gradient_bounds(x, g.double())["x"]
     return within(_gradient(rotary, x.other(), g), _gradient(rotary, x, g), limit, "gradient of x")
-
-
-@law(
-    source=TRANSPOSE + "; torch, Double Backward with Custom Functions",
-    formula="d<dx, v>/d(dy) = R(p) v, and d<dx, v>/dx = 0",
-    guards="A backward whose own backward turns back as it does.",
-    share=0.5,
-)
-def the_gradient_of_the_gradient_turns_forward(
-    rotary: RotarySubject, x: RotaryInputs
-) -> Iterator[Comparison]:
-    """Going back through the gradient turns as the function does, or is refused."""
-    along = x.but(x=x.normal(x.output_shape, "direction"))
-    found = rotary.second_derivatives(x, x.cotangent, along.tensors)
-    zeros = torch.zeros_like(x.x)
-    seen = {name: zeros if each is None else each for name, each in found.items()}
-    limit = 2 * rotary.bound(along)
-    yield within(seen["cotangent"], rotary(along), limit, "second derivative by the cotangent")
-    yield same(seen["x"], zeros, "second derivative by x")

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tests.roles import right, wrong
@@ -147,7 +146,6 @@ class _Written(torch.autograd.Function):
         return n * weight + bias
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         (n, scale, weight), (g,) = context.saved_tensors, gradients
         h = g * weight

@@ -99,22 +99,6 @@ def gradient_of_no_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
     return _ByTheMean.apply(x, weight, bias, eps)
 
 
-class _ConstantRoot(_Whole):
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        (g,) = gradients
-        rows = tuple(range(g.ndim - 1))
-        return _Whole.of_x(context, g), (g * context.n).sum(dim=rows), g.sum(dim=rows), None
-
-
-@wrong(
-    "The normalised row is a constant to a second backward, which nothing refuses.",
-    breaks="gradients/second-derivatives-are-slopes",
-)
-def row_constant_to_a_second_backward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    return _ConstantRoot.apply(x, weight, bias, eps)
-
-
 class _Mapped(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tests.roles import right, wrong
@@ -123,7 +122,6 @@ class _Written(torch.autograd.Function):
         return x * scale * weight
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (n, scale, weight), (g,) = context.saved_tensors, gradients
         h = g * weight

@@ -102,14 +102,6 @@ class _Kept(torch.autograd.Function):
         return context.scale * (h - n * (h * n).mean(dim=-1, keepdim=True)), (g * n).sum(dim=rows), None
 
 
-@wrong(
-    "Row and root are constants to a second backward, which nothing refuses.",
-    breaks="gradients/second-derivatives-are-slopes",
-)
-def root_constant_to_a_second_backward(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return _Kept.apply(x, weight, eps)
-
-
 class _IntoTheKeptRow(_Kept):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:

@@ -100,36 +100,6 @@ def sign_of_the_kept_sines(x: Tensor, positions: Tensor) -> Tensor:
     return _SineInPlace.apply(x, *table(positions, x.shape[-1]))
 
 
-class _Back(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, g: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        context.save_for_backward(cos, sin)
-        return by_halves(g, cos, -sin)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _Back.apply(gradients[0], *context.saved_tensors), None, None
-
-
-class _ForwardAndBack(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        context.save_for_backward(cos, sin)
-        return by_halves(x, cos, sin)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _Back.apply(gradients[0], *context.saved_tensors), None, None
-
-
-@wrong(
-    "The backward of the backward turns back as well.",
-    breaks="gradients/the-gradient-of-the-gradient-turns-forward",
-)
-def turned_back_twice(x: Tensor, positions: Tensor) -> Tensor:
-    return _ForwardAndBack.apply(x, *table(positions, x.shape[-1]))
-
-
 class _Mapped(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, positions: Tensor) -> Tensor:

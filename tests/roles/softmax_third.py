@@ -23,14 +23,6 @@ class _KeptOnTheContext(torch.autograd.Function):
         return weights * (g - (weights * g).sum(context.dim, keepdim=True)), None
 
 
-@wrong(
-    "The weights are constants to a second backward: the gradient is right, its own gradient is not.",
-    breaks="gradients/second-derivatives-are-slopes",
-)
-def weights_constant_to_a_second_backward(x: Tensor, dim: int) -> Tensor:
-    return _KeptOnTheContext.apply(x, dim)
-
-
 class _Mapped(torch.autograd.Function):
     """Under vmap the new axis comes first; an axis that is counted from the front is not moved on."""
 
