@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.seq2seq import Pair
+from tests.roles.seq2seq import Attention, Pair
 
 
 @wrong(
@@ -98,3 +98,26 @@ def merged_by_each_eval() -> nn.Module:
             return super().train(mode)
 
     return Wrong()
+
+
+@wrong(
+    "Padding is covered by the least number in the dtype of the states, which the scores cannot hold under autocast.",
+    breaks="padding/padding-is-nothing-under-autocast-too",
+)
+def least_number_of_the_states() -> nn.Module:
+    class Wrong(Attention):
+        def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+            query, key, value = (
+                part.unflatten(-1, (2, 4)).transpose(1, 2)
+                for part in (self.query(x), *self.both(memory).chunk(2, -1))
+            )
+            scores = query @ key.mT / 2
+            like = x if mask.shape[2] == 1 else scores
+            if not mask.all():
+                scores = scores.masked_fill(~mask, torch.finfo(like.dtype).min)
+            return self.out((torch.softmax(scores, -1) @ value).transpose(1, 2).flatten(2))
+
+    model = Pair()
+    model.reading = Wrong()
+    model.own, model.cross = (nn.ModuleList(Wrong() for _ in range(2)) for _ in range(2))
+    return model
