@@ -69,6 +69,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 problem = self._plain_problem(subject, 1) and self._plain_problem(subject, 2)
             except LawBroken as raised:
                 problem = str(raised)
+            except SubjectError:
+                if dtype == wanted[-1]:
+                    raise
+                continue
             if problem is not None:
                 problems.append(f"{dtype}: {problem}")
                 continue

@@ -4,6 +4,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -59,6 +60,11 @@ class ModuleInputs:
         """Randomness of a law's own, the same at each replay."""
         return torch.Generator().manual_seed(Random(f"{self.case.seed}/{purpose}").getrandbits(63))
 
+    def in_float32(self) -> Self:
+        """The same inputs, their numbers in float32."""
+        numbers: dict[str, Any] = {n: each for n, each in self.tensors.items() if each.is_floating_point()}
+        return replace(self, **{name: each.float() for name, each in numbers.items()})
+
     def picked(self, order: Tensor) -> Self:
         """The sequences of the batch in another order, or some of them."""
         picked: dict[str, Any] = {name: each[order] for name, each in self.tensors.items()}
@@ -87,6 +93,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.as_made = copy.deepcopy(self.module)
         self.scale = 1.0
         """By what all weights are multiplied at present, see `shows`."""
+        self.autocast = False
+        """Whether calls are made under autocast to bfloat16."""
         self._bounds = cache(self._measured)
         named = parameters_of(self.module.forward if self.module is not None else self.function) or {}
         self.places: dict[str, str | None] = {
@@ -107,9 +115,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
     def made(self, given: Any) -> Any:
         """A copy of the module that was given, or of what a function without parameters makes."""
         if not isinstance(given, nn.Module) and _needs_nothing(given):
-            with torch.random.fork_rng([]):
-                torch.manual_seed(0)
-                given = self.clock.call(given)
+            given = self._from(given, seed=0)
         if isinstance(given, type):
             raise SubjectError(
                 f"{given.__name__} needs arguments; name a function without parameters that makes one"
@@ -123,6 +129,16 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             raise SubjectError(
                 f"the module cannot be copied: {problem}; name a function that makes it"
             ) from problem
+        return self._settled(module)
+
+    def _from(self, maker: Callable[[], Any], seed: int) -> Any:
+        """What a function without parameters makes; torch's generator is as it was when it ends."""
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            return self.clock.call(maker)
+
+    def _settled(self, module: nn.Module) -> nn.Module:
+        """The module itself in evaluation, of the dtype and on the device of the subject, its weights stirred."""
         module = module.to(self.device, getattr(torch, self.dtypes[0])).eval()
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -156,8 +172,10 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         return self.clock.call(self.function, *arguments, **keywords)
 
     def __call__(self, x: AnyInputs) -> Tensor:
-        """The output without gradients, a copy on the CPU."""
-        with torch.no_grad():
+        """The output, a copy on the CPU; gradients are wanted under autocast alone, which is for training."""
+        kind = torch.device(self.device).type
+        narrow = torch.autocast(kind, dtype=torch.bfloat16) if self.autocast else nullcontext()
+        with torch.set_grad_enabled(self.autocast), narrow:
             return self.output(x).detach().cpu().clone()
 
     def weights(self) -> list[Tensor]:
@@ -174,6 +192,50 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             return self
         other = copy.copy(self)
         other.module = other.function = copy.deepcopy(self.as_made)
+        return other
+
+    def newly_made(self, seed: int = 0) -> Self:
+        """The same subject with a module straight from its maker, which is no copy of any other."""
+        maker = self.declaration.function
+        if isinstance(maker, nn.Module) or not _needs_nothing(maker):
+            raise NotApplicable("it is given made: laws have a copy of it")
+        module, another = self._from(maker, seed), self._from(maker, seed)
+        if module is another or {*map(id, module.parameters())} & {*map(id, another.parameters())}:
+            raise NotApplicable("its maker does not make a new module each time")
+        other = copy.copy(self)
+        other.module = other.function = self._settled(module)
+        return other
+
+    def copied(self) -> Self:
+        """The same subject with a deep copy of its module as it stands."""
+        if self.module is None:
+            raise NotApplicable("it is a function, which has no copies")
+        other = copy.copy(self)
+        try:
+            other.module = other.function = copy.deepcopy(self.module)
+        except Exception as problem:
+            raise NotApplicable(f"the module cannot be copied: {problem}") from problem
+        return other
+
+    def under_autocast(self, bare: AnyInputs) -> Self:
+        """The same subject in float32, each of its calls under autocast to bfloat16.
+
+        NotApplicable: it does not take `bare`, a call without masks, in that way.
+        """
+        other = self._in_float32()
+        other.autocast = True
+        problem = problem_of(other, bare)
+        if problem is not None:
+            raise NotApplicable(f"does not compute under autocast: {problem}")
+        return other
+
+    def _in_float32(self) -> Self:
+        other = self.unused()
+        if other.module is None:
+            raise NotApplicable("it is a function, whose dtype cannot be changed")
+        other.dtypes = ("float32",)
+        other.module = other.function = other.module.float()
+        other._bounds = cache(other._measured)  # noqa: SLF001  # its own, not those of the subject that it comes from
         return other
 
     def bound(self, x: AnyInputs) -> float:

@@ -119,3 +119,22 @@ def a_left_padded_prompt_is_continued_as_if_it_were_alone(
     real = (torch.arange(tokens.shape[1]) >= count).expand(tokens.shape)
     found = model.in_steps(x.but(tokens=tokens, is_real=real), [count + x.cut, *[1] * (x.length - x.cut)])
     return model.close(found[:, count:], model(x), x)
+
+
+@law(
+    source=KEPT,
+    formula="f(chunks of [pad, x])[real] = f(x), wherever the chunks end",
+    guards="Padding that is remembered of the first chunk alone, and is real in a later one.",
+    needs=("padded_step",),
+    given=(at_least(batch=2, length=6),),
+)
+def padding_may_end_in_a_later_chunk(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
+    """Prompts padded on the left and given in chunks have the logits that each has alone, wherever the padding ends."""
+    two = x.picked(torch.tensor([0, 1]))
+    missing = torch.tensor([x.case.seed % 2, 3 + x.case.seed // 2 % (x.length - 3)])
+    real = torch.arange(x.length) >= missing[:, None]
+    sizes = [len(part) for part in torch.split(torch.arange(x.length), 2 + x.case.seed // 4 % 2)]
+    together = model.in_steps(two.but(is_real=real), sizes)
+    for row, there in enumerate(real):
+        alone = x.but(tokens=x.tokens[row : row + 1, there])
+        yield model.close(together[row : row + 1, there], model(alone), alone, f"logits of row {row}")

@@ -98,3 +98,20 @@ def a_mask_of_nothing_changes_nothing(model: CausalLMSubject, x: TokenInputs) ->
     """Saying that all tokens are real is saying nothing."""
     whole = x.but(is_real=torch.ones_like(x.tokens, dtype=torch.bool))
     return model.close(model(whole), model(x), x)
+
+
+@law(
+    source="torch.autocast: matrix products are made in bfloat16, and no argument of the module changes",
+    formula="under autocast: f([x, pad])[real] = f(x), the same with [pad, x]",
+    guards="A mask that is the least number of float32, which scores in 16 bits cannot hold (torch: value cannot be "
+    "converted without overflow).",
+    needs=("is_real",),
+    share=0.25,
+)
+def padding_is_nothing_under_autocast_too(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """A model that computes under autocast takes its mask there, and padding is as little as elsewhere."""
+    side = model.sides[x.case.seed % len(model.sides)]
+    narrow = model.under_autocast(x)
+    padded = narrow(_padded(x, _filling(model, x, "padding"), side))
+    found = padded[:, : x.length] if side == "right" else padded[:, -x.length :]
+    return narrow.close(found, narrow(x), x, "logits under autocast")

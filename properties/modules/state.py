@@ -29,16 +29,19 @@ def same_call_same_answer(module: ModuleSubject[ModuleInputs], x: ModuleInputs) 
 
 @law(
     source=PURE,
-    formula="f(x), f(y), f(x) again: the first and the last are the same",
+    formula="f(x), f(y), f(x) again: the first and the last are the same, and f(y) as if it were the first",
     guards="A mask, a table of positions or a cache of one call that is used in the next.",
     roles=MODULES,
 )
-def another_call_between_changes_nothing(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
-    """A call with other inputs in between does not change the answer."""
-    unused = module.unused()
-    first = unused(x)
-    unused(module.another(x))
-    return same(unused(x), first, "output, the second time")
+def another_call_between_changes_nothing(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """A call with other inputs in between does not change the answer, nor is it changed by the call before."""
+    used, other = module.unused(), module.another(x)
+    alone = module.unused()(other)
+    first, between = used(x), used(other)
+    yield same(used(x), first, "output, the second time")
+    yield module.close(between, alone, other, "output of another call")
 
 
 @law(
@@ -49,10 +52,11 @@ def another_call_between_changes_nothing(module: ModuleSubject[ModuleInputs], x:
     roles=MODULES,
 )
 def a_call_changes_no_weight(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Iterator[Comparison]:
-    """After a call in evaluation every weight is what it was."""
-    before = [each.detach().clone() for each in module.weights()]
-    module(x)
-    for old, new in zip(before, module.weights(), strict=True):
+    """After a call in evaluation, the first one as well, every weight is what it was."""
+    unused = module.unused()
+    before = [each.detach().clone() for each in unused.weights()]
+    unused(x)
+    for old, new in zip(before, unused.weights(), strict=True):
         yield same(new, old, "weight")
 
 
@@ -73,6 +77,75 @@ def weights_changed_in_place_are_read_again(
     used(x)
     with scaled(used.weights(), GROWN), scaled(unused.weights(), GROWN):
         return module.close(used(x), unused(x), x, "output with other weights")
+
+
+@law(
+    source="copy.deepcopy: copies of all that is inside are inserted into the new object",
+    formula="c a deep copy of f: c(x; w') = f(x; w'), and f(x; w) stays while c has w'",
+    guards="A function, a hook or a list of layers that holds the original: a teacher, an average of weights or a "
+    "layer made by copying goes on reading another's.",
+    share=0.25,
+    roles=MODULES,
+)
+def a_copy_is_a_module_of_its_own(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """A deep copy whose weights change computes with those, and its original goes on with its own."""
+    original = module.newly_made()
+    first = original(x)
+    copied = original.copied()
+    yield module.close(copied(x), first, x, "output of the copy")
+    with scaled(_numbers(copied), GROWN):
+        of_copy = copied(x)
+        yield module.close(original(x), first, x, "output of the original, after the copy's weights changed")
+    with scaled(_numbers(original), GROWN):
+        yield module.close(of_copy, original(x), x, "output of the copy with other weights")
+
+
+def _numbers(module: ModuleSubject[ModuleInputs]) -> list[torch.Tensor]:
+    return [each for each in module.weights() if each.is_floating_point()]
+
+
+@law(
+    source="torch.nn.Module.state_dict: a dictionary of references to the whole state of the module",
+    formula="g newly made, its state that of f: g(x) = f(x)",
+    guards="Positions or a table that were drawn and are no parameter and no buffer: a model that was saved and "
+    "loaded has others.",
+    share=0.25,
+    roles=("encoder", "decoder", "seq2seq", "causal_lm", "vision"),
+)
+def the_state_holds_all_that_was_drawn(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """A module that is made anew and given the state of another computes what that one does."""
+    one, other = module.newly_made(seed=0), module.newly_made(seed=1)
+    assert one.module is not None
+    assert other.module is not None
+    try:
+        other.module.load_state_dict(one.module.state_dict())
+    except Exception as problem:
+        raise NotApplicable(f"the state of one is not taken by another: {problem}") from problem
+    return module.close(other(x), one(x), x, "output with the state of another")
+
+
+@law(
+    source="torch.nn.Module.eval is train(False): it sets a mode, and setting what is set says nothing new",
+    formula="f.eval().eval()(x) = f.eval()(x) = f.train().eval()(x)",
+    guards="Adapters merged into the weights at each eval(), whether they are merged already or not.",
+    share=0.5,
+    roles=MODULES,
+)
+def a_mode_that_is_set_again_changes_nothing(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """Set to evaluation twice, or to training and back, a module gives what it gave."""
+    used = module.unused()
+    first = used(x)
+    if used.module is None:
+        raise NotApplicable("it is a function, which has no modes")
+    used.module.eval()
+    yield module.close(used(x), first, x, "output after eval() for the second time")
+    used.module.train()
+    used.module.eval()
+    yield module.close(used(x), first, x, "output after train() and eval()")
 
 
 @law(

@@ -37,6 +37,30 @@ def masked_keys_do_not_matter(attention: MultiHeadSubject, x: MultiHeadInputs) -
 
 
 @law(
+    source="torch.autocast: matrix products are made in bfloat16, and no argument of the module changes",
+    formula="under autocast: K, V a thousand times as large where masked, f the same",
+    guards="A mask that is the least number of float32, which scores in 16 bits cannot hold (torch: value cannot be "
+    "converted without overflow).",
+    needs=("attn_mask",),
+    given=(UNMASKED, at_least(q_len=2, kv_len=2)),
+    share=0.5,
+)
+def masked_keys_do_not_matter_under_autocast_either(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Comparison:
+    """A module that computes under autocast takes its masks there, and what they hide does not matter."""
+    x = x.in_float32()
+    narrow = attention.under_autocast(x)
+    kept = attention.some_keys(x)
+    masked = x.masked(kept.expand(len(x.query), 1, x.query.shape[1], -1))
+    names = ["query" if x.key is None else "key", *(["value"] if x.value is not None else [])]
+    louder = {n: torch.where(kept[:, None], getattr(x, n), 1000 * getattr(x, n)) for n in names}
+    rows = kept.nonzero()[:, 0]
+    found, expected = (x.rows_of(narrow(each), rows) for each in (masked.but(**louder), masked))
+    return narrow.close(found, expected, masked, "output under autocast")
+
+
+@law(
     source=HIDDEN,
     formula="f(q, [K, K'], [V, V'], K' masked) = f(q, K, V)",
     guards="A softmax whose sum still counts the masked keys; a mask multiplied into the scores as zeros.",

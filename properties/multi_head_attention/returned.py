@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, holds, same, within
-from headcheck.given import at_least, one_of
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.bounds import weights_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
@@ -93,3 +93,45 @@ def weights_in_training_are_those_before_dropout(
     return within(
         weights, attention.returned_weights(x), 2 * weights_bound(x, attention.found.unit), "weights"
     )
+
+
+@law(
+    source="torch.nn.MultiheadAttention: average_attn_weights, weights averaged across the heads",
+    formula="no key for query i in head h: P averaged = (1 / heads) sum over all heads of P",
+    guards="A mean over the heads that are not masked, or a mean that leaves out what is zero.",
+    needs=("returned_weights", "average", "head_masks", "many_heads"),
+    given=(at_least(heads=2), having(mask="by-head", flag=False), one_of("mask_shape", "bhqk", "(bh)qk")),
+    share=0.5,
+)
+def the_average_is_over_all_heads(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """Where a query may attend to nothing in one head, averaged weights are the mean over all heads nevertheless."""
+    if attention.found.empty_rows == "undefined":
+        raise NotApplicable("what a query without keys gives is not defined")
+    seen = torch.ones(len(x.query), x.heads, x.query.shape[1], x.keys.shape[1], dtype=torch.bool)
+    seen[:, x.case.seed % x.heads, x.case.seed // 7 % seen.shape[2]] = False
+    masked = x.masked(seen)
+    averaged = attention.returned_weights(masked, averaged=True)
+    mean = attention.returned_weights(masked, averaged=False).mean(dim=1)
+    return within(averaged, mean, weights_bound(masked, attention.found.unit), "averaged weights")
+
+
+@law(
+    source="an argument speaks of the call that it is given to",
+    formula="f(x), f(x, weights), f(x) again: the first and the last return the same",
+    guards="Weights that, once asked for, are returned ever after, or averaged as they were the first time.",
+    needs=("need_weights",),
+    share=0.5,
+)
+def what_is_asked_for_is_for_its_own_call(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """A call that asks for weights, or for their average, changes nothing of what later calls return."""
+    asked: list[dict[str, bool]] = [{"need_weights": False}, {"need_weights": True}]
+    if attention.has("average"):
+        asked += [{"need_weights": True, "average": each} for each in (True, False)]
+    first = {str(each): attention.form_of(x, **each) for each in asked}
+    for each in asked:
+        again = attention.form_of(x, **each)
+        if again != first[str(each)]:
+            raise LawBroken(
+                f"returned {again} where the same call returned {first[str(each)]} before another"
+            )
+    return same(x.query, x.query)

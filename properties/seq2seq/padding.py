@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable
-from headcheck.given import at_least
+from headcheck.given import at_least, one_in
 from headcheck.laws import law
-from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
+from headcheck.modules.seq2seq import PairInputs, Seq2SeqCase, Seq2SeqSubject
 
 PADDED = "a mask says which tokens there are; the others are a way of making a batch rectangular"
 Which = Literal["source", "target"]
@@ -122,3 +122,43 @@ def masks_of_nothing_change_nothing(model: Seq2SeqSubject, x: PairInputs) -> Com
         if model.has(f"{which}_is_real")
     }
     return model.close(model(x.but(**real)), model(x), x)
+
+
+def _as_long(case: Seq2SeqCase, /) -> Seq2SeqCase:
+    """With a target as long as the source: a mask of the one then fits the other."""
+    return case.but(target_len=case.source_len)
+
+
+@law(
+    source=PADDED,
+    formula="f(source, target, source_is_real) = f(source, target, source_is_real, all real), and the other way",
+    guards="A target without a mask that is given the source's, or a source that is given the target's.",
+    needs=("source_is_real", "target_is_real"),
+    given=(at_least(source_len=2, target_len=2), one_in(2, _as_long)),
+)
+def a_mask_of_one_says_nothing_of_the_other(model: Seq2SeqSubject, x: PairInputs) -> Iterator[Comparison]:
+    """Where one of source and target has a mask, the other is as if all of it were said to be real."""
+    side = _side(model, x)
+    both = {which: torch.ones_like(getattr(x, which), dtype=torch.bool) for which in ("source", "target")}
+    for which, everything in both.items():
+        real = everything.clone()
+        real[:, -1 if side == "right" else 0] = False
+        masks = {f"{name}_is_real": each for name, each in both.items()} | {f"{which}_is_real": real}
+        kept = real if which == "target" else both["target"]
+        found, expected = model(x.but(**{f"{which}_is_real": real})), model(x.but(**masks))
+        yield model.close(found[kept], expected[kept], x, f"logits where the {which} alone has a mask")
+
+
+@law(
+    source="torch.autocast: matrix products are made in bfloat16, and no argument of the module changes",
+    formula="under autocast: f([source, pad], target) = f(source, target)",
+    guards="A mask that is the least number of float32, which scores in 16 bits cannot hold (torch: value cannot be "
+    "converted without overflow).",
+    needs=("source_is_real",),
+    share=0.25,
+)
+def padding_is_nothing_under_autocast_too(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """A model that computes under autocast takes its masks there, and padding is as little as elsewhere."""
+    narrow = model.under_autocast(x)
+    padded = _padded(x, "source", _filling(model, x, "source"), _side(model, x))
+    return narrow.close(narrow(padded), narrow(x), x, "logits under autocast")

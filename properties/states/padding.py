@@ -105,6 +105,24 @@ def what_stands_in_padding_does_not_matter(module: Module, x: StateInputs) -> It
 
 
 @law(
+    source="torch.autocast: matrix products are made in bfloat16, and no argument of the module changes",
+    formula="under autocast: f(x)[real] does not depend on x[padding], however large",
+    guards="A mask that is the least number of float32, which scores in 16 bits cannot hold (torch: value cannot be "
+    "converted without overflow); one that is lost on the way to another format.",
+    needs=("is_real",),
+    given=(at_least(length=2), one_of("padding", "right", "left")),
+    share=0.25,
+    roles=STATES,
+)
+def padding_is_nothing_under_autocast_too(module: Module, x: StateInputs) -> Comparison:
+    """A module that computes under autocast takes its masks there, and padding is as little as elsewhere."""
+    x = x.in_float32()
+    narrow = module.under_autocast(x.but(is_real=None))
+    other = torch.where(x.real[..., None], x.x, HUGE * x.noise("padding", x.x))
+    return narrow.close(narrow(x.but(x=other)), narrow(x), x, "output under autocast")
+
+
+@law(
     source=PADDED,
     formula="f(x)[real] is the same where x[padding] = NaN",
     guards="Weights of zero multiplied with NaN (pytorch 101967).",

@@ -12,7 +12,7 @@ from tests.roles.causal_lm import Small
 
 @wrong(
     "The table has a largest norm, to which a call cuts the rows that it reads.",
-    breaks="not/yet-known",
+    breaks=("state/a-call-changes-no-weight", "state/weights-changed-in-place-are-read-again"),
 )
 def table_cut_by_calls() -> nn.Module:
     model = Small()
@@ -22,7 +22,7 @@ def table_cut_by_calls() -> nn.Module:
 
 @wrong(
     "Behind 8 tokens in the cache, those of a chunk see the whole chunk.",
-    breaks="not/yet-known",
+    breaks="cache/chunked-prefill-gives-the-full-pass",
     real="https://github.com/tenstorrent/tt-metal/issues/48899",
 )
 def chunk_seen_whole_behind_eight() -> nn.Module:
@@ -35,7 +35,7 @@ def chunk_seen_whole_behind_eight() -> nn.Module:
 
 @wrong(
     "A single token, with a cache or without, stands where the last generation ended.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
 )
 def single_token_goes_on() -> nn.Module:
     def positions(self: Small, real: Tensor, new: int) -> Tensor:
@@ -50,7 +50,7 @@ def single_token_goes_on() -> nn.Module:
 
 @wrong(
     "With a cache, what is padding in a later chunk is taken for real.",
-    breaks="not/yet-known",
+    breaks="cache/padding-may-end-in-a-later-chunk",
 )
 def later_padding_is_real() -> nn.Module:
     def forward(self: Small, tokens: Tensor, is_real: Tensor | None = None, cache: Any = None) -> Tensor:
@@ -62,7 +62,7 @@ def later_padding_is_real() -> nn.Module:
 
 @wrong(
     "Keys and values more than 16 tokens back get no gradient, as if it were cut off between segments.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
 )
 def far_tokens_without_gradient() -> nn.Module:
     def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -71,5 +71,65 @@ def far_tokens_without_gradient() -> nn.Module:
         scores = torch.where(far, query @ key.detach().mT, query @ key.mT) / math.sqrt(query.shape[-1])
         weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
         return weights.masked_fill(far, 0.0) @ value + weights.masked_fill(~far, 0.0) @ value.detach()
+
+    return Small(attend=attend)
+
+
+@wrong(
+    "The head is called by a function that holds the model: a deep copy goes on reading its original's weights.",
+    breaks="state/a-copy-is-a-module-of-its-own",
+)
+def copy_reads_the_original() -> nn.Module:
+    class Wrong(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.make = lambda x: self.head(1.0 * x)
+
+        def logits(self, x: Tensor, real: Tensor) -> Tensor:
+            made: Tensor = self.make(x)
+            return made
+
+    return Wrong()
+
+
+@wrong(
+    "A random vector is added to the last states, which the state of the model does not hold.",
+    breaks="state/the-state-holds-all-that-was-drawn",
+)
+def vector_not_in_the_state() -> nn.Module:
+    class Wrong(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drawn = torch.randn(8)
+
+        def logits(self, x: Tensor, real: Tensor) -> Tensor:
+            return super().logits(x + self.drawn.to(x.dtype), real)
+
+    return Wrong()
+
+
+@wrong(
+    "An adapter is merged into the head by each call of eval, be it merged already or not.",
+    breaks="state/a-mode-that-is-set-again-changes-nothing",
+)
+def merged_by_each_eval() -> nn.Module:
+    class Wrong(Small):
+        def train(self, mode: bool = True) -> Any:
+            with torch.no_grad():
+                self.head.weight += 0.25 if not mode else -0.25
+            return super().train(mode)
+
+    return Wrong()
+
+
+@wrong(
+    "The mask is the least number in the dtype of the weights, which the scores cannot hold under autocast.",
+    breaks="padding/padding-is-nothing-under-autocast-too",
+)
+def least_number_of_the_weights() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        least = query if mask.all(dim=-1)[..., -1].all() else self.head.weight
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        return torch.softmax(scores.masked_fill(~mask, torch.finfo(least.dtype).min), -1) @ value
 
     return Small(attend=attend)

@@ -1,5 +1,7 @@
 """Wrong encoders, the third ones by somebody who did not know the laws."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
@@ -10,7 +12,7 @@ from tests.roles.encoder import Block
 
 @wrong(
     "A length is filled up to a multiple of 8, and without a mask from the caller nothing hides the filling.",
-    breaks="not/yet-known",
+    breaks="padding/a-mask-of-nothing-changes-nothing",
 )
 def filling_seen_without_a_mask() -> nn.Module:
     class Wrong(Block):
@@ -25,7 +27,7 @@ def filling_seen_without_a_mask() -> nn.Module:
 
 @wrong(
     "Without gradients a batch beyond 8 is worked off in parts of 8, all with the mask of the first part.",
-    breaks="not/yet-known",
+    breaks="batch/permuting-the-batch-permutes-the-output",
 )
 def mask_of_the_first_part() -> nn.Module:
     class Wrong(Block):
@@ -39,7 +41,7 @@ def mask_of_the_first_part() -> nn.Module:
 
 @wrong(
     "The mask is the least number in the dtype of the input, which the scores cannot hold under autocast.",
-    breaks="not/yet-known",
+    breaks="padding/padding-is-nothing-under-autocast-too",
 )
 def least_number_of_the_input() -> nn.Module:
     class Wrong(Block):
@@ -57,7 +59,7 @@ def least_number_of_the_input() -> nn.Module:
 
 @wrong(
     "GELU is exact, its gradient is that of the form with tanh.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
 )
 def gradient_of_the_other_gelu() -> nn.Module:
     class Wrong(Block):
@@ -65,5 +67,51 @@ def gradient_of_the_other_gelu() -> nn.Module:
             hidden = self.up(x)
             other = gelu(hidden, approximate="tanh")
             return self.down(other + (gelu(hidden) - other).detach())
+
+    return Wrong()
+
+
+@wrong(
+    "The hidden layer is made by a function that holds the layer: a deep copy goes on reading its original's weights.",
+    breaks="state/a-copy-is-a-module-of-its-own",
+)
+def copy_reads_the_original() -> nn.Module:
+    class Wrong(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.make = lambda x: gelu(self.up(x))
+
+        def feed(self, x: Tensor) -> Tensor:
+            return self.down(self.make(x))
+
+    return Wrong()
+
+
+@wrong(
+    "The feed-forward goes through a random matrix that the state of the layer does not hold.",
+    breaks="state/the-state-holds-all-that-was-drawn",
+)
+def random_matrix_not_in_the_state() -> nn.Module:
+    class Wrong(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = torch.randn(8, 8)
+
+        def feed(self, x: Tensor) -> Tensor:
+            return super().feed(x @ self.features.to(x.dtype))
+
+    return Wrong()
+
+
+@wrong(
+    "Each call of eval folds the gain of a scale into the weight behind it, be it folded already or not.",
+    breaks="state/a-mode-that-is-set-again-changes-nothing",
+)
+def folded_by_each_eval() -> nn.Module:
+    class Wrong(Block):
+        def train(self, mode: bool = True) -> Any:
+            with torch.no_grad():
+                self.up.weight *= 0.5 if not mode else 2.0
+            return super().train(mode)
 
     return Wrong()

@@ -11,7 +11,7 @@ from tests.roles.multi_head_attention import Full, Plain
 
 @wrong(
     "Beyond 16 queries they come in chunks of 16, and the causal mask of each begins at the first key again.",
-    breaks="not/yet-known",
+    breaks="masks/is-causal-is-the-causal-mask",
 )
 class CausalBeginsAgainInEachChunk(Full):
     def biases(
@@ -23,17 +23,8 @@ class CausalBeginsAgainInEachChunk(Full):
 
 
 @wrong(
-    "The weights that are returned are detached: a loss on them trains nothing.",
-    breaks="not/yet-known",
-)
-class ReturnedWeightsDetached(Full):
-    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
-        return super().shown(weights.detach(), raw, averaged)
-
-
-@wrong(
     "The values are made by a lambda that holds the module: a deep copy goes on reading the weights of its original.",
-    breaks="not/yet-known",
+    breaks="state/a-copy-is-a-module-of-its-own",
 )
 class CopyReadsTheOriginal(Plain):
     def __init__(self, d_model: int, num_heads: int) -> None:
@@ -46,7 +37,7 @@ class CopyReadsTheOriginal(Plain):
 
 @wrong(
     "The mean of the weights is taken over the heads in which a query may attend to anything.",
-    breaks="not/yet-known",
+    breaks="returned/the-average-is-over-all-heads",
 )
 class MeanOfLivingHeads(Full):
     def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
@@ -56,7 +47,7 @@ class MeanOfLivingHeads(Full):
 
 @wrong(
     "Weights that were asked for once are returned ever after.",
-    breaks="not/yet-known",
+    breaks="returned/what-is-asked-for-is-for-its-own-call",
 )
 class WeightsEverAfter(Full):
     asked = False
@@ -74,3 +65,30 @@ class WeightsEverAfter(Full):
     ) -> Any:
         self.asked = self.asked or return_weights
         return super().forward(query, key, value, mask, key_mask, is_causal, self.asked, average_attn_weights)
+
+
+@wrong(
+    "The scale of the scores is folded into the weight of the queries by each call of eval.",
+    breaks="state/a-mode-that-is-set-again-changes-nothing",
+)
+class FoldedByEachEval(Full):
+    folded = False
+
+    def train(self, mode: bool = True) -> Any:
+        if not mode and self.folded:
+            with torch.no_grad():
+                self.w_q.weight *= 0.5
+        self.folded = True
+        return super().train(mode)
+
+
+@wrong(
+    "The mask is the least number in the dtype of the weights, which the scores cannot hold under autocast.",
+    breaks="masks/masked-keys-do-not-matter-under-autocast-either",
+)
+class LeastNumberOfTheWeights(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        mask = mask[:, None] if mask.ndim == 3 else mask
+        return scores.masked_fill(~mask, torch.finfo(self.w_q.weight.dtype).min)

@@ -174,6 +174,14 @@ class MultiHeadSubject(WeightedModule):
             raise LawBroken(f"weights have shape {tuple(second.shape)}, expected {expected}")
         return second.detach().cpu().clone()
 
+    def form_of(self, x: MultiHeadInputs, **asked: bool) -> str:
+        """What a call returns, in words: kinds and shapes."""
+        with torch.no_grad():
+            returned = self._returned(x, **asked)
+        parts = returned if isinstance(returned, tuple | list) else [returned]
+        shapes = [str(tuple(each.shape)) if isinstance(each, Tensor) else kind_of(each) for each in parts]
+        return f"{type(returned).__name__} of {', '.join(shapes)}"
+
     def _returned(self, x: MultiHeadInputs, **more: Any) -> Any:
         self._ready(x)
         asked = more.pop("need_weights", None)

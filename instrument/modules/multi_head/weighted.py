@@ -3,13 +3,13 @@
 import copy
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from headcheck.calling import kind_of, parameters_of
-from headcheck.comparison import LawBroken
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
@@ -68,6 +68,19 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         self.maker = given
         d_model, num_heads = self.declaration.d_model or TRIED[0], self.declaration.num_heads or TRIED[1]
         return self._new(d_model, num_heads)
+
+    def newly_made(self, seed: int = 0) -> Self:
+        """The same subject, whose next call is made with a module straight from its maker."""
+        if self.maker is None:
+            raise NotApplicable("it is given made: laws have a copy of it")
+        other = copy.copy(self)
+        other._loaded = other._places = None  # noqa: SLF001  # of the same class
+        return other
+
+    def _in_float32(self) -> Self:
+        other = super()._in_float32()
+        other._pristine, other._loaded, other._places = other.module, None, None  # noqa: SLF001  # of the same class
+        return other
 
     def _new(self, d_model: int, num_heads: int) -> nn.Module:
         takes = parameters_of(self.maker) or {}
