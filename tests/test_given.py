@@ -74,8 +74,24 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     "wide_heads": (
         given.wide_heads,
         lambda c: (
-            c.head_dim in (40, 72, 80, 96, 112) and c.batch == 1 and max(c.q_len - 5, c.kv_len - 17) <= 0
+            c.head_dim in (40, 72, 80, 96, 112, 136, 192, 256)
+            and c.batch == 1
+            and max(c.q_len - 5, c.kv_len - 17) <= 0
         ),
+    ),
+    "of_one_projection": (
+        given.of_one_projection,
+        lambda c: (
+            (c.q_len, c.heads, c.head_dim, c.layout) == (c.kv_len, c.kv_heads, c.value_dim, "projected")
+        ),
+    ),
+    "more_slots_than_sixteen_bits": (
+        given.more_slots_than_sixteen_bits,
+        lambda c: c.q_len * c.kv_len > 65536 and c.batch * c.heads == 1 and c.mask_axes == "bhqk",
+    ),
+    "causal_beyond_whole_halves": (
+        given.causal_beyond_whole_halves,
+        lambda c: c.is_causal and c.q_len == c.kv_len > 256 and c.dtype == "bfloat16" and c.head_dim <= 4,
     ),
     "many_queries": (
         given.many_queries,
