@@ -122,11 +122,12 @@ def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
     arguments = subject.arguments_for(x)
     wanted = subject.want_gradients(arguments)
     output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
     between = torch.get_rng_state()
-    if output.requires_grad:
-        subject.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
-        )
+    subject.clock.call(
+        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
+    )
     return between, torch.get_rng_state()
 
 
