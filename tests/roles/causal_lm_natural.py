@@ -1,0 +1,80 @@
+"""Wrong causal language models, as they come in ports, refactorings and exercises."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.causal_lm import Small
+
+
+@wrong(
+    "Positions count the sequences of the batch: all tokens of one have the same.",
+    breaks="not/yet-known",
+    real="https://github.com/cmu-l3/anlp-fall2025-code/issues/1",
+)
+def positions_along_the_batch() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return torch.arange(len(real))[:, None].expand(-1, new)
+
+    return Small(positions=positions)
+
+
+@wrong(
+    "A token does not see itself, and the first one, which sees nothing, takes the mean of all.",
+    breaks="not/yet-known",
+)
+def diagonal_hidden_too() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        seen = real.shape[1]
+        future = torch.ones(new, seen, dtype=torch.bool).triu(seen - new)
+        return ~future & real[:, None, None, :]
+
+    return Small(mask=mask)
+
+
+@wrong("The mask multiplies the weights: the sum below them counts the future.", breaks="not/yet-known")
+def future_in_the_sum() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        return (torch.softmax(scores, dim=-1) * mask) @ value
+
+    return Small(attend=attend)
+
+
+@wrong(
+    "Positions count the padding on the left.",
+    breaks="not/yet-known",
+    real="https://github.com/ndif-team/nnsight/pull/673",
+)
+def positions_count_left_padding() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return torch.arange(real.shape[1])[-new:].expand(len(real), -1)
+
+    return Small(positions=positions)
+
+
+@wrong(
+    "With a cache, positions of the new tokens begin at zero again.",
+    breaks="not/yet-known",
+    real="https://github.com/huggingface/candle/pull/899",
+)
+def positions_begin_anew() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return (real.long().cumsum(dim=1) - 1).clamp(min=0)[:, :new]
+
+    return Small(positions=positions)
+
+
+@wrong(
+    "Several tokens after a cache are masked as if they stood at its start; one alone is not masked.",
+    breaks="not/yet-known",
+    real="https://github.com/hyprstream/hyprstream/pull/1521",
+)
+def chunk_masked_from_the_start() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        causal = torch.ones(new, real.shape[1], dtype=torch.bool)
+        return (causal.tril() if new > 1 else causal) & real[:, None, None, :]
+
+    return Small(mask=mask)

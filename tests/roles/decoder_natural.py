@@ -1,0 +1,74 @@
+"""Wrong decoders, as they come in ports, refactorings and exercises."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.reference.masks import causal
+from tests.roles import wrong
+from tests.roles.decoder import Layer
+from tests.roles.encoder import Block
+
+
+@wrong(
+    "The causal mask is turned round: a token sees itself and what comes after it.",
+    breaks="not/yet-known",
+    real="https://github.com/pytorch/examples/issues/649",
+)
+def sees_the_future_only() -> nn.Module:
+    class Wrong(Layer):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            kept = torch.ones(scores.shape[-2:], dtype=torch.bool).triu()
+            return Block.hide(self, scores, is_real).masked_fill(~kept, torch.finfo(scores.dtype).min)
+
+    return Wrong()
+
+
+@wrong("Where a mask of padding is given, it takes the place of the causal one.", breaks="not/yet-known")
+def causal_unless_padded() -> nn.Module:
+    class Wrong(Layer):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            if is_real is not None:
+                return Block.hide(self, scores, is_real)
+            future = ~causal(scores.shape[-2], scores.shape[-1])
+            return scores.masked_fill(future, torch.finfo(scores.dtype).min)
+
+    return Wrong()
+
+
+@wrong(
+    "The memory is masked where the decoder's own input has padding, which raises only if lengths differ.",
+    breaks="not/yet-known",
+    real="https://github.com/keras-team/keras-io/pull/1046",
+)
+def memory_masked_by_the_target() -> nn.Module:
+    class Wrong(Layer):
+        def forward(
+            self,
+            x: Tensor,
+            memory: Tensor,
+            is_real: Tensor | None = None,
+            memory_is_real: Tensor | None = None,
+        ) -> Tensor:
+            return super().forward(x, memory, is_real, memory_is_real if is_real is None else is_real)
+
+    return Wrong()
+
+
+@wrong(
+    "Keys and values of a memory are kept, and serve the next memory of that shape.", breaks="not/yet-known"
+)
+def keys_of_the_last_memory() -> nn.Module:
+    class Wrong(Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: dict[Any, tuple[Tensor, Tensor]] = {}
+
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            fresh = self.split(self.c_k(memory)), self.split(self.c_v(memory))
+            k, v = self.kept.setdefault((memory.shape, memory.dtype), fresh)
+            scores = self.hide_memory(self.scores(self.split(self.c_q(x)), k), is_real)
+            return self.c_o(self.merge(self.weigh(scores) @ v))
+
+    return Wrong()

@@ -1,0 +1,71 @@
+"""Wrong encoders, as they come in ports, refactorings and exercises."""
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.encoder import Block, PostNorm
+
+
+@wrong(
+    "Pre-norm, but what is carried past the attention is the normed state, not the state.",
+    breaks="not/yet-known",
+    real="https://github.com/pytorch/pytorch/issues/61165",
+)
+def normed_residual() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            x = self.norm1(x)
+            x = x + self.attend(x, is_real)
+            x = self.norm2(x)
+            return x + self.feed(x)
+
+    return Wrong()
+
+
+@wrong(
+    "The attention takes its first axis for the length, and is given the batch there.",
+    breaks="not/yet-known",
+    real="https://github.com/songyangco/GETNext/issues/2",
+)
+def attends_across_the_batch() -> nn.Module:
+    class Wrong(Block):
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            mask = None if is_real is None else is_real.T
+            return super().attend(x.transpose(0, 1), mask).transpose(0, 1)
+
+    return Wrong()
+
+
+@wrong(
+    "The option norm_first is kept, but not handed on to the layer, which is post-norm.",
+    breaks="not/yet-known",
+    real="https://github.com/k2-fsa/snowfall/pull/184",
+)
+def option_not_handed_on() -> nn.Module:
+    class Wrong(PostNorm):
+        norm_first = True
+
+    return Wrong()
+
+
+@wrong("Padding has the score -1e-9, where -1e9 was meant.", breaks="not/yet-known")
+def sign_of_the_exponent() -> nn.Module:
+    class Wrong(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            return scores if is_real is None else scores.masked_fill(~is_real[:, None, None, :], -1e-9)
+
+    return Wrong()
+
+
+@wrong(
+    "The fast path, taken in evaluation where no gradient is wanted, leaves the mask out.",
+    breaks="not/yet-known",
+)
+def unmasked_fast_path() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            fast = not self.training and not torch.is_grad_enabled()
+            return super().forward(x, None if fast else is_real)
+
+    return Wrong()

@@ -1,0 +1,50 @@
+"""Wrong layer norms, as they come in ports, kernels and exercises."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tests.roles import wrong
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+@wrong(
+    "The sample's standard deviation plus eps, in place of the root of the variance.", breaks="not/yet-known"
+)
+def deviation_plus_eps(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    mean, deviation = wide(x).mean(dim=-1, keepdim=True), wide(x).std(dim=-1, keepdim=True)
+    return (weight * (wide(x) - mean) / (deviation + eps) + bias).to(x.dtype)
+
+
+@wrong(
+    "Rows are padded to a power of two, and the zeros of the padding count in the variance.",
+    breaks="not/yet-known",
+    real="https://github.com/triton-lang/triton/issues/9838",
+)
+def variance_of_the_whole_block(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    columns = x.shape[-1]
+    block = functional.pad(wide(x), (0, (1 << (columns - 1).bit_length()) - columns))
+    centred = block - block.sum(dim=-1, keepdim=True) / columns
+    variance = centred.square().sum(dim=-1, keepdim=True) / columns
+    normed = centred[..., :columns] * torch.rsqrt(variance + eps)
+    return (weight * normed + bias).to(x.dtype)
+
+
+@wrong(
+    "The variance is the mean of the squares less the square of the mean: nothing is left far from zero.",
+    breaks="not/yet-known",
+)
+def sums_in_one_pass(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    mean, squares = wide(x).mean(dim=-1, keepdim=True), wide(x).square().mean(dim=-1, keepdim=True)
+    normed = (wide(x) - mean) * torch.rsqrt(squares - mean.square() + eps)
+    return (weight * normed + bias).to(x.dtype)
+
+
+@wrong("Mean and variance are taken without gradients, as if they were constants.", breaks="not/yet-known")
+def constant_statistics(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    with torch.no_grad():
+        variance, mean = torch.var_mean(wide(x), dim=-1, keepdim=True, correction=0)
+    return (weight * (wide(x) - mean) * torch.rsqrt(variance + eps) + bias).to(x.dtype)

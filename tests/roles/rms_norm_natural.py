@@ -1,0 +1,45 @@
+"""Wrong RMS norms, as they come in ports, kernels and exercises."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+@wrong("The squares are summed, not averaged: rows have length one.", breaks="not/yet-known")
+def unit_length(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    squares = wide(x).square().sum(dim=-1, keepdim=True)
+    return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)
+
+
+@wrong(
+    "The squares are averaged along axis 1, which is the last one of a matrix only.", breaks="not/yet-known"
+)
+def axis_one(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    squares = wide(x).square().mean(dim=1, keepdim=True)
+    return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)
+
+
+@wrong(
+    "Rows are divided by their largest number first, and eps is added after: it grows with that number.",
+    breaks="not/yet-known",
+    real="https://github.com/apple/coremltools/issues/2821",
+)
+def eps_after_the_rescale(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    small = wide(x) / wide(x).abs().amax(dim=-1, keepdim=True)
+    normed = small * torch.rsqrt(small.square().mean(dim=-1, keepdim=True) + eps)
+    return (normed * weight).to(x.dtype)
+
+
+@wrong(
+    "The squares are taken in the dtype of x: in float16 those of 256 overflow, and the row becomes zero.",
+    breaks="not/yet-known",
+    real="https://github.com/xlite-dev/LeetCUDA/pull/335",
+)
+def squares_in_half(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    squares = wide(x * x).mean(dim=-1, keepdim=True)
+    return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)

@@ -1,0 +1,95 @@
+"""Wrong rotary positions, as they come in ports, kernels and exercises."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+
+
+def angles_of(positions: Tensor, dim: int, base: float = 10000.0) -> Tensor:
+    """(length, dim / 2), or (batch, 1, length, dim / 2) where positions are of each sequence."""
+    frequencies = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angles = positions.double()[..., None] * frequencies
+    return angles if positions.ndim == 1 else angles[:, None]
+
+
+def turned(x: Tensor, angles: Tensor) -> Tensor:
+    """The right rotation of halves."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = angles.cos().to(wide), angles.sin().to(wide)
+    a, b = x.to(wide).chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
+
+
+@wrong(
+    "The table is cut to the length from its start, whatever the positions are.",
+    breaks="not/yet-known",
+    real="https://github.com/pytorch/executorch/pull/2010",
+)
+def table_cut_from_the_start(x: Tensor, positions: Tensor) -> Tensor:
+    return turned(x, angles_of(torch.arange(x.shape[2]), x.shape[3]))
+
+
+@wrong(
+    "Every sequence turns by the positions of the first one.",
+    breaks="not/yet-known",
+    real="https://github.com/linkedin/Liger-Kernel/pull/477",
+)
+def table_of_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
+    return turned(x, angles_of(positions if positions.ndim == 1 else positions[0], x.shape[3]))
+
+
+@wrong(
+    "Half of the dims turn, but their frequencies are spread over the whole head.",
+    breaks="not/yet-known",
+    real="https://github.com/pie-project/pie/issues/602",
+)
+def partial_by_the_width_of_the_head(x: Tensor, positions: Tensor, theta: float = 10000.0) -> Tensor:
+    dim = x.shape[-1]
+    if dim % 4:
+        raise ValueError("the head's dim must be a multiple of 4")
+    angles = angles_of(positions, dim, theta)[..., : dim // 4]
+    return torch.cat([turned(x[..., : dim // 2], angles), x[..., dim // 2 :]], dim=-1)
+
+
+@wrong("Halves are paired, but cosines and sines are laid out for neighbours.", breaks="not/yet-known")
+def two_layouts_in_one(x: Tensor, positions: Tensor) -> Tensor:
+    angles = angles_of(positions, x.shape[-1]).repeat_interleave(2, dim=-1)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = angles.cos().to(wide), angles.sin().to(wide)
+    a, b = x.to(wide).chunk(2, dim=-1)
+    return (x.to(wide) * cos + torch.cat([-b, a], dim=-1) * sin).to(x.dtype)
+
+
+@wrong(
+    "The angles are kept by shape, without the positions: a second call turns as the first did.",
+    breaks="not/yet-known",
+    real="https://github.com/lucidrains/rotary-embedding-torch/issues/11",
+)
+def cache_key_without_offset(x: Tensor, positions: Tensor, memory: dict[Any, Tensor]) -> Tensor:
+    key = (*positions.shape, x.shape[-1])
+    if key not in memory:
+        memory[key] = angles_of(positions, x.shape[-1])
+    return turned(x, memory[key])
+
+
+@wrong(
+    "Positions are cast to the dtype of x: in bfloat16, 257 becomes 256.",
+    breaks="not/yet-known",
+    real="https://github.com/EleutherAI/gpt-neox/issues/1003",
+)
+def narrow_positions(x: Tensor, positions: Tensor) -> Tensor:
+    return turned(x, angles_of(positions.to(x.dtype), x.shape[-1]))
+
+
+@wrong("The first half is written in place before the second half reads it.", breaks="not/yet-known")
+def second_half_reads_the_new_first(x: Tensor, positions: Tensor) -> Tensor:
+    angles, half = angles_of(positions, x.shape[-1]), x.shape[-1] // 2
+    wide = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = angles.cos().to(wide), angles.sin().to(wide)
+    out = x.to(wide, copy=True)
+    out[..., :half] = out[..., :half] * cos - out[..., half:] * sin
+    out[..., half:] = out[..., :half] * sin + out[..., half:] * cos
+    return out.to(x.dtype)

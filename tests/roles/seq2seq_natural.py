@@ -1,0 +1,42 @@
+"""Wrong encoder-decoders, as they come in ports, refactorings and exercises."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.seq2seq import Pair
+
+
+@wrong(
+    "The target is shifted to the left, where right was meant: a state reads the token it has to tell.",
+    breaks="not/yet-known",
+)
+def target_shifted_to_the_left() -> nn.Module:
+    def embed_target(self: Pair, target: Tensor, real: Tensor) -> Tensor:
+        return Pair.embed_target(self, target.roll(-1, dims=1), real)
+
+    return Pair(embed_target=embed_target)
+
+
+@wrong(
+    "The mask of the source reaches the encoder only: the decoder reads the padding too.",
+    breaks="not/yet-known",
+    real="https://github.com/keras-team/keras-io/pull/1046",
+)
+def decoder_reads_source_padding() -> nn.Module:
+    def memory_mask(self: Pair, real: Tensor, length: int) -> Tensor:
+        return torch.ones_like(real)[:, None, None, :]
+
+    return Pair(memory_mask=memory_mask)
+
+
+@wrong("What was read of a source is kept by shape, and serves the next source too.", breaks="not/yet-known")
+def memory_of_the_last_source() -> nn.Module:
+    kept: dict[Any, Tensor] = {}
+
+    def encode(self: Pair, source: Tensor, real: Tensor | None = None) -> Tensor:
+        return kept.setdefault((source.shape, self.head.weight.dtype), Pair.encode(self, source, real))
+
+    return Pair(encode=encode)

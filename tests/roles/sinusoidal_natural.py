@@ -1,0 +1,43 @@
+"""Wrong tables of sinusoidal positions, as they come in ports and exercises."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+
+
+def interleaved(sines: Tensor, cosines: Tensor) -> Tensor:
+    """Sine, cosine, sine, cosine, ... of the angles that are given: (length, d_model)."""
+    table = torch.empty(sines.shape[0], sines.shape[1] + cosines.shape[1])
+    table[:, 0::2], table[:, 1::2] = sines.sin(), cosines.cos()
+    return table
+
+
+@wrong(
+    "A cosine has the exponent of its own column, not that of the sine beside it.",
+    breaks="not/yet-known",
+)
+def exponent_of_the_odd_column(length: int, d_model: int) -> Tensor:
+    frequencies = 10000.0 ** (-torch.arange(d_model, dtype=torch.float64) / d_model)
+    angles = torch.arange(length)[:, None] * frequencies
+    return interleaved(angles[:, 0::2], angles[:, 1::2])
+
+
+@wrong(
+    "The exponent of wave i is i / d_model, not 2i / d_model.",
+    breaks="not/yet-known",
+)
+def exponent_without_two(length: int, d_model: int) -> Tensor:
+    waves = torch.arange((d_model + 1) // 2, dtype=torch.float64)
+    angles = torch.arange(length)[:, None] * 10000.0 ** (-waves / d_model)
+    return interleaved(angles, angles[:, : d_model // 2])
+
+
+@wrong(
+    "For an odd d_model the first wave's cosine is left out, not the last one's: the others move up.",
+    breaks="not/yet-known",
+)
+def odd_width_cut_at_the_front(length: int, d_model: int) -> Tensor:
+    steps = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angles = torch.arange(length)[:, None] * 10000.0 ** (-steps / d_model)
+    return interleaved(angles, angles[:, d_model % 2 :])
