@@ -125,6 +125,11 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         return DecoderInputs(DecoderCase(), x, memory=torch.randn(batch, 4, width, generator=generator))
 
 
+def first(count: int, states: Tensor) -> Tensor:
+    """A mask of the first states of each sequence."""
+    return (torch.arange(states.shape[1]) < count).expand(states.shape[:2])
+
+
 class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
     """Case, declaration and subject of a decoder."""
 
@@ -152,9 +157,12 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
 
     def notes(self, subject: Any) -> list[str]:
         x = subject.plain(3, 5, subject.d_model)
-        notes = list(subject.find_forms(x.but(is_real=x.real & (torch.arange(5) < 4)), ("is_real",)))
-        masked = x.but(memory_is_real=x.real_memory & (torch.arange(4) < 3))
-        notes += subject.find_forms(masked, ("memory_is_real",))
+        # The second try, with a memory as long as x, is for a mask that is taken at equal lengths only.
+        alike = x.but(memory=x.x.flip(1))
+        notes = list(subject.find_forms("is_real", *(each.but(is_real=first(4, x.x)) for each in (x, alike))))
+        notes += subject.find_forms(
+            "memory_is_real", *(each.but(memory_is_real=first(3, each.memory)) for each in (x, alike))
+        )
         if isinstance(subject.module, TORCH):
             notes.append("tgt_mask is given a causal mask")
         order = subject.norm_order

@@ -79,7 +79,7 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
 
     def notes(self, subject: Any) -> list[str]:
         x = subject.plain(3, 5, subject.d_model)
-        notes = list(subject.find_forms(x.but(is_real=x.real & (torch.arange(5) < 4)), ("is_real",)))
+        notes = list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
         order = subject.norm_order
         return [*notes, f"norm order: {order}"] if order else notes
 

@@ -270,27 +270,28 @@ class StatesSubject(ModuleSubject[AnyStates]):
         gradient: Tensor = found.cpu()
         return gradient
 
-    def find_forms(self, x: AnyStates, names: tuple[str, ...]) -> Iterator[str]:
-        """The form of each mask is the first that the module takes; a note on each."""
-        for name in names:
-            keyword = self.places[name]
-            if keyword is None:
-                continue
-            problem = None
-            for form in self._forms(name):
-                self.forms[name] = form
-                problem = problem_of(self, x)
-                if problem is None:
-                    yield f"{keyword} is given as {form}"
-                    break
-            else:
-                if keyword.endswith(OF_PADDING) and self._answers(name, x):
-                    yield f"{keyword} is given as {self.forms[name]}, with which the output is of a wrong form"
-                    continue
-                if name in self.declaration.arguments or self.declaration.mask_rank:
-                    raise SubjectError(f"the mask {keyword} does not work ({problem})")
-                self.places[name] = None
-                yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
+    def find_forms(self, name: str, *calls: AnyStates) -> Iterator[str]:
+        """The form of a mask is the first that the module takes in one of these calls; a note on it.
+
+        Several calls are for a module that takes the mask at some lengths only, which is for laws to judge.
+        """
+        keyword = self.places[name]
+        if keyword is None:
+            return
+        problem = None
+        for x, form in product(calls, self._forms(name)):
+            self.forms[name] = form
+            problem = problem_of(self, x)
+            if problem is None:
+                yield f"{keyword} is given as {form}"
+                return
+        if keyword.endswith(OF_PADDING) and any(self._answers(name, x) for x in calls):
+            yield f"{keyword} is given as {self.forms[name]}, with which the output is of a wrong form"
+            return
+        if name in self.declaration.arguments or self.declaration.mask_rank:
+            raise SubjectError(f"the mask {keyword} does not work ({problem})")
+        self.places[name] = None
+        yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
 
     def _answers(self, name: str, x: AnyStates) -> bool:
         """Whether some form of a mask raises nothing; the first such form is left in place, for laws to judge."""

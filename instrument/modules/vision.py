@@ -123,6 +123,25 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             images[:, :, *self.at(place)] = x.images[:, :, *self.at(patch)]
         return x.but(images=images)
 
+    def tokens(self, x: ImageInputs) -> Tensor:
+        """What the first layer is given that is given tokens: numbers of three axes, the batch first."""
+        seen: list[Tensor] = []
+
+        def look(part: nn.Module, given: tuple[Any, ...]) -> None:
+            if given and isinstance(given[0], Tensor) and given[0].ndim == 3 and not seen:
+                seen.append(given[0].detach().clone().cpu())
+
+        parts = self.module.modules() if self.module is not None else ()
+        hooks = [part.register_forward_pre_hook(look) for part in parts]
+        try:
+            self(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not seen or len(seen[0]) != len(x.images):
+            raise NotApplicable("no layer is seen that is given tokens")
+        return seen[0]
+
     def gradient(self, x: ImageInputs) -> Tensor:
         """Of a random combination of the output, with respect to each number of each image."""
         images = x.images.clone().to(self.device).requires_grad_()

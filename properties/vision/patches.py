@@ -13,6 +13,28 @@ PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 
 @law(
     source=PATCHED,
+    formula="patch i changed: of the tokens that the first layer is given, one changes",
+    guards="A view in place of a transposition behind the convolution, channels that are not moved behind the patches: "
+    "a token of parts of several patches (BLK-11: pytorch-vit 7, vit-pytorch 352).",
+    needs=("patches", "full_context"),
+    share=0.5,
+)
+def a_patch_is_one_token(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """Two patches, changed, change two tokens, one each, where layers are first given tokens."""
+    usual, count = module.tokens(x), module.grid[0] * module.grid[1]
+    patches = torch.randperm(count, generator=x.generator("patches"))[:2].tolist()
+    changed = [module.tokens(_with_another(module, x, patch)) != usual for patch in patches]
+    if (changed[0] & changed[1]).any() or not all(places.any() for places in changed):
+        raise NotApplicable("what layers are first given as tokens is not of one patch or another")
+    for patch, places in zip(patches, changed, strict=True):
+        touched = [int(places.any(dim=0).any(dim=other).sum()) for other in (1, 0)]
+        if 1 not in touched:
+            raise LawBroken(f"patch {patch} of {count} is a part of {touched[0]} tokens of {usual.shape[1]}")
+    return same(x.images, x.images)
+
+
+@law(
+    source=PATCHED,
     formula="patch i changed: f(image) changes, for each i",
     guards="A last row or column of patches that is cut off, a count of patches that is one short.",
     needs=("patches", "full_context"),
@@ -27,10 +49,14 @@ def every_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
 
 
 def _patch_counts(module: VisionSubject, x: ImageInputs, patch: int) -> bool:
+    differs = module(_with_another(module, x, patch)) != module(x)
+    return bool(differs.flatten(1).any(dim=1).all())
+
+
+def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInputs:
     images = x.images.clone()
     images[:, :, *module.at(patch)] += x.noise(images[:, :, *module.at(patch)])
-    differs = module(x.but(images=images)) != module(x)
-    return bool(differs.flatten(1).any(dim=1).all())
+    return x.but(images=images)
 
 
 @law(

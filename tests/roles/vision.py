@@ -112,10 +112,12 @@ class Torch(nn.Module):
         self.stack, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 5)
         nn.init.zeros_(self.head.weight)
 
+    def embedded(self, images: Tensor) -> Tensor:
+        return self.patch(images).flatten(2).mT
+
     def forward(self, x: Tensor) -> Tensor:
         assert x.shape[-2:] == (12, 12)
-        x = self.patch(x).flatten(2).mT
-        x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1) + self.places
+        x = torch.cat([self.cls.expand(len(x), -1, -1), self.embedded(x)], dim=1) + self.places
         return self.head(self.stack(x)[:, 0])
 
 
@@ -185,6 +187,20 @@ def view_for_permute() -> nn.Module:
         return images.reshape(len(images), 6, 12)
 
     return Small(cut=cut, positions=lambda self: 0.0 * self.places)
+
+
+@wrong(
+    "What the convolution gives is viewed as tokens, not transposed: each token is of one channel.",
+    breaks="patches/a-patch-is-one-token",
+    real="pytorch-vit 7, BLK-11",
+)
+def view_for_transpose() -> nn.Module:
+    class Viewed(Torch):
+        def embedded(self, images: Tensor) -> Tensor:
+            x = self.patch(images)
+            return x.view(len(x), 9, 8)
+
+    return Viewed()
 
 
 @wrong("The first channel is taken for all.", breaks="image/every-channel-counts", **SIZES)
