@@ -248,7 +248,10 @@ class Engine:
 
 def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after: int) -> Counterexample:
     """An example as the verdict shows it: one that breaks the law, or, in a replay, one that does not."""
-    inputs = role.show(role.build(judged.case, subject))
+    try:
+        inputs = role.show(role.build(judged.case, subject))
+    except LawBroken:  # The break is in what the subject makes of the case itself.
+        inputs = {}
     comparison = judged.comparison
     if judged.error or comparison is None or not comparison.observed.numel():
         return Counterexample(

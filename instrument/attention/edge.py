@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
+from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
@@ -210,6 +211,16 @@ class Edge:
             raise NotApplicable("the output carries no gradient")
         return output, wanted
 
+    def parts_of_gradients(self, x: Inputs) -> int:
+        """Into how many parts, added up in 16 bits by autograd itself, a gradient of this call falls."""
+        if x.autocast is None and not any(dtype.itemsize == 2 for dtype in x.dtypes):
+            return 1
+        try:
+            output, _ = self._followed(x, None)
+        except (LawBroken, NotApplicable):  # Whoever asks for the gradients themselves will see it.
+            return 1
+        return parts_in_sixteen_bits(output)
+
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """The tensors of a call that can want a gradient, or those named; from now on they do."""
         wanted = {
@@ -345,9 +356,10 @@ class Edge:
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")
-        return Gradients(*(self._canonical_gradient(x, name, found.get(name)) for name in names))
+        return Gradients(*(self.canonical_gradient(x, name, found.get(name)) for name in names))
 
-    def _canonical_gradient(self, x: Inputs, name: str, gradient: Tensor | None) -> Tensor | None:
+    def canonical_gradient(self, x: Inputs, name: str, gradient: Tensor | None) -> Tensor | None:
+        """What autograd gave for an argument, its axes and heads as laws have them."""
         if gradient is None:
             return None
         if name in ("query", "key", "value"):

@@ -40,15 +40,19 @@ def gradient_bounds(
     dtype: torch.dtype,
     *,
     generic: bool = False,
+    parts: int = 1,
 ) -> GradientBounds:
     """Bounds on the gradients, for weights kept by autograd or computed again from the log-sum-exp.
 
+    parts: so many partial sums of a gradient are added up in the format of the output, each rounded before
+    and after, as autograd does where a function cuts its inputs.
     `bias` is elementwise: a bias that was broadcast sums its share, and the errors of that sum come on top.
     """
     if 0 in problem.attended.output.shape or 0 in problem.attended.weights.shape:
         exact = problem.gradients(cotangent)
         return GradientBounds._make(None if each is None else torch.zeros_like(each) for each in exact)
-    bounds = _subject_gradient_bounds(problem, cotangent, arithmetic, dtype, tier(arithmetic, generic))
+    lam = tier(arithmetic, generic)
+    bounds = _subject_gradient_bounds(problem, cotangent, arithmetic, dtype, lam, parts)
     if dtype != torch.float64:
         return bounds
     own, oracle = bounds, Arithmetic()
@@ -66,7 +70,12 @@ class _Pair(NamedTuple):
 
 
 def _subject_gradient_bounds(
-    problem: Problem, cotangent: Tensor, arithmetic: Arithmetic, dtype: torch.dtype, lam: float | None
+    problem: Problem,
+    cotangent: Tensor,
+    arithmetic: Arithmetic,
+    dtype: torch.dtype,
+    lam: float | None,
+    parts: int = 1,
 ) -> GradientBounds:
     """dQ = scale dS K; dK = scale dS^T Q; dV = P^T dO: each is off by its left factor and by its sum."""
     rounding = arithmetic.rounding(dtype)
@@ -85,6 +94,7 @@ def _subject_gradient_bounds(
     left = _before_product(problem, rows, d_scores, rounding)
     heads, kv_heads = problem.heads, problem.key.shape[1]
     operand = 2 * rounding.inputs.unit + max(0.0, rounding.scaled.unit - rounding.accumulate.unit)
+    operand += growth(parts, rounding.output.unit, lam) if parts > 1 else 0.0
     over_keys = growth(rows.chain + 3, rounding.accumulate.unit, lam) + operand
     queries = heads // kv_heads * problem.query.shape[2]
     over_queries = growth(queries + 4, rounding.accumulate.unit, lam) + operand

@@ -90,8 +90,8 @@ class AttentionSubject(Edge):
         """How far each element of each gradient may be from the oracle's."""
         generic = x.is_generic and cotangent is None
         seed = x.cotangent if cotangent is None else cotangent
-        model = self.arithmetic_for(x)
-        return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic)
+        model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
+        return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
 
     def arithmetic_for(self, x: Inputs) -> Arithmetic:
         """How the subject rounds in this dtype; where several dtypes meet, each step may round to the narrowest."""

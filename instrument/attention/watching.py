@@ -105,7 +105,10 @@ def after_a_call_without_gradients(
     with torch.no_grad():
         subject.run(x, arguments)
     (found,) = _backward(subject, x, arguments, names, cotangent)
-    return [None if each is None else subject.canonical(each.cpu(), x.batch) for each in found]
+    return [
+        subject.canonical_gradient(x, name, None if each is None else each.cpu())
+        for name, each in zip(names, found, strict=True)
+    ]
 
 
 def one_tensor_for_all(subject: AttentionSubject, x: Inputs) -> Tensor:
@@ -176,7 +179,7 @@ def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> 
     losses = [output, query.sum()]
     cotangents = [x.cotangent.to(output), torch.ones_like(losses[1])]
     (found,) = subject.clock.call(torch.autograd.grad, losses, [query], cotangents)
-    return subject.canonical(found.detach().cpu(), x.batch)
+    return subject.canonical_gradient(x, "query", found.detach().cpu())
 
 
 def backward_twice(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:

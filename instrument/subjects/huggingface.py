@@ -85,9 +85,8 @@ def _eager(model: str) -> Attention:
     module = import_module(f"transformers.models.{model}.modeling_{model}")
     features = FEATURES.get(model, ())
     rounds = named("opwise" if model in NARROW_SOFTMAX else "eager")
-    wide = named("native") if model in NARROW_SOFTMAX else replace(named("native"), softmax="float32")
-    if model == "granite_swa":
-        wide = replace(named("native"), softmax="float32")
+    in_float32 = replace(named("native"), softmax="float32", accumulate="float32")
+    wide = named("native") if model in NARROW_SOFTMAX and model != "granite_swa" else in_float32
     return Attention(
         _called(module.eager_attention_forward, *features),
         name=f"hf-{model.replace('_', '-')}-eager",

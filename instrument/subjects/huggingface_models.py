@@ -136,6 +136,8 @@ UNPACKED = (
 )
 """Types with a recurrent state, which runs on, and older ones that make their masks without positions. Of the others
 several documents in one sequence stay apart by position_ids, without a cache (transformers 39194)."""
+CACHE_BY_KEYWORD = ("granitemoe", "granitemoeshared")
+"""Types whose use_cache is one of **kwargs, so that their signature does not show it."""
 RELATIVE = (
     *("t5", "mt5", "umt5", "longt5", "switch_transformers", "roformer"),
     *("modernbert", "eurobert", "nomic_bert", "gte", "jina_embeddings_v3"),
@@ -166,6 +168,7 @@ def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
         "padding": ("right",) if config.model_type in RIGHT_PADDED else ("left", "right"),
         "packed": config.model_type not in UNPACKED,
         "variants": _variants("AutoModelForCausalLM", config),
+        "arguments": {"use_cache": "use_cache"} if config.model_type in CACHE_BY_KEYWORD else {},
     }
     return CausalLM(
         lambda: _made("AutoModelForCausalLM", config),

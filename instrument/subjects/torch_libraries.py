@@ -113,7 +113,7 @@ def litgpt_attention() -> Attention:
         dropout=False,
         nan_scores="may-vanish",
         arithmetic={
-            "float64": replace(named("native"), softmax="float32"),  # with a softcap
+            "float64": replace(named("native"), softmax="float32", accumulate="float32"),  # with a softcap
             "bfloat16": "eager",
             "float16": "eager",
         },
@@ -327,7 +327,7 @@ def whisper_attention() -> Attention:
     """The scale is split between query and key, and the softmax is in float32."""
     return _whisper("whisper-attention", sdpa=False).but(
         arithmetic={
-            "float64": replace(named("native"), softmax="float32"),
+            "float64": replace(named("native"), softmax="float32", accumulate="float32"),
             **{kind: replace(named("eager"), scaled="input") for kind in ("bfloat16", "float16")},
         },
     )

@@ -14,7 +14,7 @@ INSTALL = "pip install x-transformers"
 @builtin("x-transformers-attend", "x_transformers' Attend, by einsum.", needs=NEEDS, install=INSTALL)
 def x_transformers_attend() -> Attention:
     """Masks by the smallest number, softmax in float32, rows without keys set to zero."""
-    in_float32 = replace(named("native"), softmax="float32")
+    in_float32 = replace(named("native"), softmax="float32", accumulate="float32")
     return _declared("x-transformers-attend", flash=False).but(
         arithmetic={"float64": in_float32, "bfloat16": "eager", "float16": "eager"}
     )

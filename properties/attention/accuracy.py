@@ -210,7 +210,9 @@ def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) ->
 def rows_of_low_biases_are_not_dead(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A query whose biases are all finite, however low, has weights that sum to one."""
     ones = x.but(value=torch.ones_like(x.value), layout="contiguous", generic=False)
-    lowest = -3e4 if x.dtype == torch.float16 else 0.6 * torch.finfo(x.dtype).min
+    rounding = attention.arithmetic_for(x).rounding(x.dtype)
+    largest = min(rounding.inputs.largest, rounding.softmax.largest, torch.finfo(x.dtype).max)
+    lowest = -3e4 if x.dtype == torch.float16 else -0.6 * largest
     low = ones.but(attn_mask=torch.full((x.q_len, x.kv_len), lowest, dtype=x.dtype))
     return within(attention(low), attention.expected(ones), 2 * attention.bound(ones), "sum of the weights")
 

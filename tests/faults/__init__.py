@@ -53,14 +53,12 @@ class Entry:
     def declaration(self) -> Attention:
         """The function as a subject; its arithmetic is inferred unless the corpus says that it must be declared."""
         arithmetic = getattr(self, "arithmetic", None)
-        return Attention(
-            self.call,
-            name=self.id,
-            dtypes=self.dtypes,
-            gradients=getattr(self, "gradients", None),
-            arithmetic={"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
-            **self.declares,
-        )
+        fields = {
+            "dtypes": self.dtypes,
+            "gradients": getattr(self, "gradients", None),
+            "arithmetic": {"bfloat16": arithmetic, "float16": arithmetic} if arithmetic else None,
+        }
+        return Attention(self.call, name=self.id, **(fields | dict(self.declares)))
 
     @property
     def call(self) -> Function:
@@ -98,6 +96,7 @@ class Variant(Entry):
 
 FAULTS: dict[str, Fault] = {}
 VARIANTS: dict[str, Variant] = {}
+"""Those that declare conventions of their own among them."""
 NAIVE = ("T", "SH", "SV", "GR", "LP", "PATH", "NO")
 
 
@@ -141,6 +140,7 @@ def variant(
     arithmetic: str | None = None,
     gradients: bool | None = None,
     dtypes: tuple[str, ...] | None = None,
+    declares: Mapping[str, Any] | None = None,
     replaces: Function | None = None,
     features: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
@@ -149,7 +149,8 @@ def variant(
 
     def register(function: Function) -> Function:
         identity = _identity(function, sentence, replaces, features, without)
-        entry = Variant(**identity, arithmetic=arithmetic, gradients=gradients, dtypes=dtypes)
+        declared = {"dtypes": dtypes, "declares": declares or {}}
+        entry = Variant(**identity, **declared, arithmetic=arithmetic, gradients=gradients)
         return _enter(VARIANTS, entry)
 
     return register

@@ -9,7 +9,7 @@ from tests.faults.calls import NEVER, Call
 
 @fault(
     "True in a boolean mask hides the key, as in a module's key_padding_mask.",
-    breaks="not/yet-known",
+    breaks="masks/masked-keys-do-not-matter",
     naive="T",
     replaces=clean.mask,
 )
@@ -19,7 +19,7 @@ def true_blocks(call: Call) -> Tensor | None:
 
 @fault(
     "A boolean mask is added to the scores as zeros and ones.",
-    breaks="not/yet-known",
+    breaks="masks/boolean-equals-additive",
     naive="T",
     real="https://github.com/huggingface/transformers/pull/41443",
 )
@@ -29,7 +29,7 @@ def boolean_mask_added(call: Call) -> Tensor:
 
 @fault(
     "An additive mask is cast to bool, and what is not zero is kept.",
-    breaks="not/yet-known",
+    breaks="masks/boolean-equals-additive",
     naive="T",
     real="https://github.com/keras-team/keras/pull/20511",
 )
@@ -39,7 +39,7 @@ def additive_mask_cast_to_bool(call: Call) -> Tensor:
 
 @fault(
     "The boolean mask multiplies the weights after the softmax, which is not made to sum to one again.",
-    breaks="not/yet-known",
+    breaks="masks/masked-keys-do-not-matter",
     naive="T",
     real="https://github.com/autosome-ru/vigg_ribonanza/issues/1",
 )
@@ -52,7 +52,7 @@ def mask_after_softmax(call: Call) -> Tensor:
 
 @fault(
     "The masks of the samples are tiled over the heads instead of repeated: a head reads another sample's.",
-    breaks="not/yet-known",
+    breaks="masks/the-masks-of-others-do-not-matter",
     naive="SH",
     real="https://github.com/line/lighthouse/pull/77",
 )
@@ -65,7 +65,7 @@ def mask_of_another_sample(call: Call) -> Tensor:
 
 @fault(
     "A mask of three axes is taken for (batch, q_len, kv_len) where its first axis is as long as the batch.",
-    breaks="not/yet-known",
+    breaks="masks/broadcast-equals-expanded",
     naive="SH",
     real="https://github.com/hyunwoongko/transformer/issues/32",
     when=("a mask of three axes", "as many heads as samples"),
@@ -79,7 +79,7 @@ def mask_of_heads_read_as_of_samples(call: Call) -> Tensor:
 
 @fault(
     "The causal mask is written into the caller's additive mask.",
-    breaks="not/yet-known",
+    breaks="memory/a-mask-beside-is-causal-is-not-changed",
     naive="NO",
     when=("is_causal", "an additive mask"),
     replaces=clean.bias,
@@ -94,7 +94,7 @@ def causal_written_into_mask(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The causal mask starts below the diagonal: a query does not see its own key.",
-    breaks="not/yet-known",
+    breaks="masks/causal-equals-its-mask",
     naive="T",
     replaces=clean.causal,
 )
@@ -104,7 +104,7 @@ def causal_without_diagonal(call: Call) -> Tensor | None:
 
 @fault(
     "is_causal holds only where q_len equals kv_len; otherwise every key is seen.",
-    breaks="not/yet-known",
+    breaks="masks/causal-equals-its-mask",
     naive="SH",
     real="https://github.com/mlx-node/mlx-node/pull/24",
     replaces=clean.causal,
@@ -115,7 +115,7 @@ def causal_only_when_square(call: Call) -> Tensor | None:
 
 @fault(
     "is_causal is turned off where a mask is given.",
-    breaks="not/yet-known",
+    breaks="masks/mask-and-causal-compose",
     naive="PATH",
     real="https://github.com/huggingface/transformers/issues/37807",
     replaces=clean.causal,
@@ -126,7 +126,7 @@ def causal_dropped_with_mask(call: Call) -> Tensor | None:
 
 @fault(
     "The default scale takes the width of all heads instead of one head's.",
-    breaks="not/yet-known",
+    breaks="accuracy/default-scale-is-one-over-root-head-dim",
     naive="T",
     real="https://github.com/karpathy/ng-video-lecture/issues/28",
     replaces=clean.scale,
@@ -137,7 +137,7 @@ def scale_of_all_heads(call: Call) -> float:
 
 @fault(
     "The scale that the caller gives is not handed on.",
-    breaks="not/yet-known",
+    breaks="accuracy/explicit-scale-is-used",
     naive="PATH",
     real="https://github.com/pytorch/torchtitan/pull/2173",
     replaces=clean.scale,
@@ -148,7 +148,7 @@ def scale_not_handed_on(call: Call) -> float:
 
 @fault(
     "The query is scaled in place where it wants no gradient: the caller's query changes.",
-    breaks="not/yet-known",
+    breaks="memory/inputs-are-not-changed",
     naive="NO",
     real="https://github.com/pytorch/pytorch/pull/73249",
     replaces=clean.score,
@@ -160,7 +160,7 @@ def query_scaled_in_place(call: Call, key: Tensor, scale: float) -> Tensor:
 
 @fault(
     "Keys are repeated interleaved, but values are tiled.",
-    breaks="not/yet-known",
+    breaks="heads/grouped-heads-equal-repeated-heads",
     naive="T",
     replaces=clean.group,
 )
@@ -170,7 +170,7 @@ def values_tiled(call: Call, x: Tensor) -> Tensor:
 
 @fault(
     "The key head is found by dividing by the number of key heads instead of the size of a group.",
-    breaks="not/yet-known",
+    breaks="heads/grouped-heads-equal-repeated-heads",
     naive="SH",
     real="https://github.com/HazyResearch/HipKittens/pull/22",
     replaces=clean.group,
@@ -184,7 +184,7 @@ def key_head_by_wrong_divisor(call: Call, x: Tensor) -> Tensor:
 
 @fault(
     "The softmax runs over the queries instead of the keys.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="T",
     real="https://github.com/nerdai/llms-from-scratch-rs/pull/30",
     replaces=clean.softmax,
@@ -195,7 +195,7 @@ def softmax_over_queries(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
 
 @fault(
     "exp2 takes the place of exp, and the scores are not multiplied by log2(e).",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="T",
     replaces=clean.exponential,
 )
@@ -205,7 +205,7 @@ def exp2_of_plain_scores(call: Call, scores: Tensor, top: Tensor) -> Tensor:
 
 @fault(
     "The softmax does not shift by the largest score: large scores overflow.",
-    breaks="not/yet-known",
+    breaks="accuracy/large-logits-do-no-harm",
     naive="SV",
     real="https://github.com/prescient-design/e3tools/pull/3",
     replaces=clean.top,
@@ -216,7 +216,7 @@ def softmax_unshifted(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The weights are summed key by key in the half type, where the sum stands still once it is large.",
-    breaks="not/yet-known",
+    breaks="accuracy/light-keys-add-up",
     naive="LP",
     real="https://github.com/huggingface/candle/issues/3727",
     when=("a half type", "hundreds of keys"),
@@ -234,10 +234,11 @@ def weights_summed_in_half(call: Call) -> Tensor:
 
 @fault(
     "The products of query and key are stored in float16 before they are scaled, and overflow.",
-    breaks="not/yet-known",
+    breaks="accuracy/large-logits-do-no-harm",
     naive="LP",
     real="https://github.com/EricLBuehler/mistral.rs/pull/2076",
     dtypes=("float16",),
+    declares={"arithmetic": {"float16": "flash"}},
 )
 def products_overflow_float16(call: Call) -> Tensor:
     def score(wide: Call, key: Tensor, scale: float) -> Tensor:
@@ -248,7 +249,7 @@ def products_overflow_float16(call: Call) -> Tensor:
 
 @fault(
     "Weights and values are rounded to bfloat16 before they are multiplied, also for wider inputs.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="LP",
     dtypes=("float32", "float64"),
     replaces=clean.combine,
@@ -259,7 +260,7 @@ def combined_in_bfloat16(call: Call, weights: Tensor, value: Tensor) -> Tensor:
 
 @fault(
     "Half inputs are widened, and the output is not brought back to their type.",
-    breaks="not/yet-known",
+    breaks="memory/output-has-the-right-form",
     naive="LP",
     dtypes=("bfloat16", "float16"),
     replaces=clean.write,
@@ -270,7 +271,7 @@ def output_left_wide(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "The output is as wide as the query where the value is of another width.",
-    breaks="not/yet-known",
+    breaks="memory/output-has-the-right-form",
     naive="SH",
     real="https://github.com/pytorch/pytorch/issues/176767",
     replaces=clean.write,
@@ -281,7 +282,7 @@ def output_of_query_width(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "Heads and positions of the output are mixed: it is transposed for the merge and reshaped back.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="T",
     replaces=clean.write,
 )
@@ -291,7 +292,7 @@ def heads_and_positions_mixed(call: Call, output: Tensor) -> Tensor:
 
 @fault(
     "Dropout does not divide what it keeps by 1 - p.",
-    breaks="not/yet-known",
+    breaks="dropout/a-weight-is-dropped-or-scaled-up",
     naive="PATH",
     replaces=clean.drop,
 )
@@ -301,7 +302,7 @@ def dropout_unscaled(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "dropout_p is taken and has no effect.",
-    breaks="not/yet-known",
+    breaks="dropout/the-rate-is-kept",
     naive="PATH",
     real="https://github.com/pytorch/executorch/pull/10285",
     replaces=clean.drop,
@@ -312,7 +313,7 @@ def dropout_without_effect(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "The soft cap comes after the mask: a hidden key gets the score -cap and is seen.",
-    breaks="not/yet-known",
+    breaks="features/a-softcap-does-not-unmask",
     naive="PATH",
     real="https://github.com/onnx/onnx/issues/7865",
     features=("softcap",),
@@ -326,7 +327,7 @@ def softcap_after_mask(call: Call) -> Tensor:
 
 @fault(
     "The scores, instead of the cap, multiply the tanh.",
-    breaks="not/yet-known",
+    breaks="features/a-softcap-caps-the-scores",
     naive="T",
     real="https://github.com/unslothai/unsloth-zoo/pull/593",
     features=("softcap",),
@@ -338,7 +339,7 @@ def softcap_multiplies_scores(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The ALiBi distance is i - j: keys far back are favoured.",
-    breaks="not/yet-known",
+    breaks="features/alibi-lowers-scores-by-distance",
     naive="T",
     real="https://github.com/meta-pytorch/attention-gym/pull/86",
     features=("alibi_slopes",),
@@ -352,7 +353,7 @@ def alibi_favours_the_past(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The ALiBi bias is slope times j - i, without the absolute value: later keys are favoured.",
-    breaks="not/yet-known",
+    breaks="features/alibi-equals-its-bias",
     naive="PATH",
     features=("alibi_slopes",),
     replaces=clean.alibi,
@@ -365,7 +366,7 @@ def alibi_signed(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The positions of ALiBi are held in the type of the query, where those beyond 256 fall together.",
-    breaks="not/yet-known",
+    breaks="features/alibi-lowers-scores-by-distance",
     naive="LP",
     when=("alibi_slopes", "bfloat16", "hundreds of keys"),
     dtypes=("bfloat16",),

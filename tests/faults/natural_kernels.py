@@ -43,7 +43,7 @@ def memory_in_order(x: Tensor) -> Tensor:
 
 @fault(
     "The online softmax does not rescale what it has accumulated when a later tile has a larger score.",
-    breaks="not/yet-known",
+    breaks="accuracy/a-moving-maximum-rescales-all",
     naive="SH",
     replaces=clean.softmax,
 )
@@ -57,7 +57,7 @@ def accumulator_not_rescaled(call: Call, scores: Tensor, do: clean.Steps) -> Ten
 
 @fault(
     "A first tile without a visible key gives exp(-inf + inf), NaN, also where later tiles have one.",
-    breaks="not/yet-known",
+    breaks="masks/padding-equals-truncation",
     naive="SH",
     when=("more keys than a tile", "the first tile is hidden"),
     replaces=clean.softmax,
@@ -73,7 +73,7 @@ def first_tile_hidden(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
 
 @fault(
     "Keys are padded with zeros to whole tiles, and the padding is not hidden: each adds exp(0).",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     naive="SH",
     real="https://github.com/flashinfer-ai/flashinfer/pull/5090",
     replaces=clean.total,
@@ -87,7 +87,7 @@ def padded_keys_counted(call: Call, raised: Tensor, top: Tensor) -> Tensor:
 
 @fault(
     "The causal loop over keys ends at the first row of a query tile instead of the last: keys are missed.",
-    breaks="not/yet-known",
+    breaks="masks/causal-equals-its-mask",
     naive="SH",
     real="https://github.com/ROCm/rocMLIR/pull/2165",
     when=("is_causal", "more keys than a tile"),
@@ -102,7 +102,7 @@ def causal_loop_ends_early(call: Call) -> Tensor | None:
 
 @fault(
     "Keys and values are read as contiguous, whatever their strides.",
-    breaks="not/yet-known",
+    breaks="memory/strided-equals-contiguous",
     naive="PATH",
     real="https://github.com/pytorch/pytorch/issues/112577",
 )
@@ -112,7 +112,7 @@ def strides_not_read(call: Call) -> Tensor:
 
 @fault(
     "The backward pass reads the gradient of the output as contiguous, whatever its strides.",
-    breaks="not/yet-known",
+    breaks="gradients/cotangent-layout-changes-nothing",
     naive="GR",
     real="https://github.com/pytorch/pytorch/issues/133671",
     when=("gradients", "a transposed gradient of the output"),
@@ -126,7 +126,7 @@ class WithoutDelta(torch.autograd.Function):
     """Weights whose backward pass is P dP."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weights: Tensor) -> Tensor:
+    def forward(ctx: Any, _scores: Tensor, weights: Tensor) -> Tensor:
         ctx.save_for_backward(weights)
         return weights.clone()
 
@@ -137,7 +137,7 @@ class WithoutDelta(torch.autograd.Function):
 
 @fault(
     "The backward pass of the softmax is P dP: the sum over the row is not taken away.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     real="https://github.com/wkcn/mobula/issues/3",
     replaces=clean.softmax,
@@ -148,7 +148,7 @@ def backward_without_delta(call: Call, scores: Tensor, do: clean.Steps) -> Tenso
 
 @fault(
     "Gradients of keys and values are those of the last query head of a group, not the group's sum.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     real="https://github.com/marin-community/levanter/pull/449",
     replaces=clean.group,
@@ -160,7 +160,7 @@ def gradient_of_last_head_of_group(call: Call, x: Tensor) -> Tensor:
 
 @fault(
     "Each tile of keys overwrites the gradient of the query instead of adding to it.",
-    breaks="not/yet-known",
+    breaks="gradients/gradients-are-within-the-bound",
     naive="GR",
     when=("gradients", "more keys than a tile"),
     replaces=clean.score,
@@ -173,7 +173,7 @@ def gradient_of_query_overwritten(call: Call, key: Tensor, scale: float) -> Tens
 
 @fault(
     "The backward pass draws its dropout anew instead of that of the forward pass.",
-    breaks="not/yet-known",
+    breaks="dropout/the-gradient-uses-the-same-pattern",
     naive="GR",
     real="https://github.com/Dao-AILab/flash-attention/issues/1251",
     when=("gradients", "dropout"),
@@ -188,7 +188,7 @@ def backward_draws_dropout_anew(call: Call, weights: Tensor) -> Tensor:
 
 @fault(
     "A window of so many keys is handed on as so many to the left: one key too many.",
-    breaks="not/yet-known",
+    breaks="windows/a-key-one-step-outside-does-not-matter",
     naive="T",
     real="https://github.com/huggingface/transformers/issues/39408",
     features=("window",),
@@ -203,7 +203,7 @@ def window_one_wider(call: Call) -> Tensor | None:
 
 @fault(
     "A side of the window that is 0 counts as not given: unbounded.",
-    breaks="not/yet-known",
+    breaks="windows/a-key-one-step-outside-does-not-matter",
     naive="SV",
     features=("window",),
     replaces=clean.window,
@@ -216,7 +216,7 @@ def window_of_zero_unbounded(call: Call) -> Tensor | None:
 
 @fault(
     "The scale multiplies the sinks too.",
-    breaks="not/yet-known",
+    breaks="features/a-sink-takes-its-share",
     naive="T",
     real="https://github.com/ROCm/rocm-libraries/pull/12229",
     features=("sinks",),
@@ -227,7 +227,7 @@ def sinks_scaled(call: Call) -> Tensor:
 
 @fault(
     "The log-sum-exp shifts by the largest score of the keys only: a far larger sink overflows.",
-    breaks="not/yet-known",
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="SV",
     real="https://github.com/Dao-AILab/flash-attention/pull/2752",
     when=("a sink far above the scores", "return_lse"),
@@ -244,7 +244,7 @@ def lse_overflows_on_sink(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "The log-sum-exp adds log2 of the sum to the natural maximum.",
-    breaks="not/yet-known",
+    breaks="features/log-sum-exp-is-within-the-bound",
     naive="T",
     real="https://github.com/intel/auto-round/pull/1991",
     features=("return_lse",),
@@ -257,7 +257,7 @@ def lse_of_two_bases(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "After one call without dropout, no call drops anything.",
-    breaks="not/yet-known",
+    breaks="dropout/the-rate-is-kept",
     naive="NO",
     real="https://github.com/NVIDIA/Megatron-LM/pull/411",
 )
@@ -268,7 +268,7 @@ def dropout_off_for_good(call: Call, memory: dict[str, bool]) -> Tensor:
 
 @fault(
     "The plane of the window is kept by the lengths alone: another window gets the first one's.",
-    breaks="not/yet-known",
+    breaks="windows/a-key-one-step-outside-does-not-matter",
     naive="NO",
     features=("window",),
     replaces=clean.window,
@@ -291,7 +291,7 @@ def each_alone(call: Call, bounds: Iterable[tuple[slice, slice]]) -> Tensor:
 
 @fault(
     "cu_seqlens are not looked at: tokens of all sequences see each other.",
-    breaks="not/yet-known",
+    breaks="ragged/neighbours-in-a-pack-do-not-matter",
     naive="T",
     real="https://github.com/Tencent-Hunyuan/HunyuanVideo/pull/310",
     declares={"layout": "thd"},
@@ -304,7 +304,7 @@ def sequences_see_each_other(call: Call) -> Tensor:
 
 @fault(
     "Keys are cut where cu_seqlens_q says instead of cu_seqlens_k.",
-    breaks="not/yet-known",
+    breaks="ragged/each-sequence-of-a-pack-is-what-it-is-alone",
     naive="SH",
     declares={"layout": "thd"},
     features=("cu_seqlens_q", "cu_seqlens_k"),

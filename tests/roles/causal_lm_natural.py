@@ -11,7 +11,7 @@ from tests.roles.causal_lm import Small
 
 @wrong(
     "Positions count the sequences of the batch: all tokens of one have the same.",
-    breaks="not/yet-known",
+    breaks="batch/permuting-the-batch-permutes-the-output",
     real="https://github.com/cmu-l3/anlp-fall2025-code/issues/1",
 )
 def positions_along_the_batch() -> nn.Module:
@@ -23,7 +23,7 @@ def positions_along_the_batch() -> nn.Module:
 
 @wrong(
     "A token does not see itself, and the first one, which sees nothing, takes the mean of all.",
-    breaks="not/yet-known",
+    breaks="causality/later-tokens-do-not-matter",
 )
 def diagonal_hidden_too() -> nn.Module:
     def mask(self: Small, real: Tensor, new: int) -> Tensor:
@@ -34,7 +34,7 @@ def diagonal_hidden_too() -> nn.Module:
     return Small(mask=mask)
 
 
-@wrong("The mask multiplies the weights: the sum below them counts the future.", breaks="not/yet-known")
+@wrong("The mask multiplies the weights: the sum below them counts the future.", breaks="causality/later-tokens-do-not-matter")
 def future_in_the_sum() -> nn.Module:
     def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         scores = query @ key.mT / math.sqrt(query.shape[-1])
@@ -45,7 +45,7 @@ def future_in_the_sum() -> nn.Module:
 
 @wrong(
     "Positions count the padding on the left.",
-    breaks="not/yet-known",
+    breaks="padding/padding-on-the-left-changes-nothing",
     real="https://github.com/ndif-team/nnsight/pull/673",
 )
 def positions_count_left_padding() -> nn.Module:
@@ -57,7 +57,7 @@ def positions_count_left_padding() -> nn.Module:
 
 @wrong(
     "With a cache, positions of the new tokens begin at zero again.",
-    breaks="not/yet-known",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
     real="https://github.com/huggingface/candle/pull/899",
 )
 def positions_begin_anew() -> nn.Module:
@@ -69,7 +69,7 @@ def positions_begin_anew() -> nn.Module:
 
 @wrong(
     "Several tokens after a cache are masked as if they stood at its start; one alone is not masked.",
-    breaks="not/yet-known",
+    breaks="cache/chunked-prefill-gives-the-full-pass",
     real="https://github.com/hyprstream/hyprstream/pull/1521",
 )
 def chunk_masked_from_the_start() -> nn.Module:

@@ -13,7 +13,7 @@ from tests.roles.encoder import Block
 
 @wrong(
     "The causal mask is turned round: a token sees itself and what comes after it.",
-    breaks="not/yet-known",
+    breaks="causality/later-states-do-not-matter",
     real="https://github.com/pytorch/examples/issues/649",
 )
 def sees_the_future_only() -> nn.Module:
@@ -25,7 +25,7 @@ def sees_the_future_only() -> nn.Module:
     return Wrong()
 
 
-@wrong("Where a mask of padding is given, it takes the place of the causal one.", breaks="not/yet-known")
+@wrong("Where a mask of padding is given, it takes the place of the causal one.", breaks="causality/later-states-do-not-matter")
 def causal_unless_padded() -> nn.Module:
     class Wrong(Layer):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
@@ -39,7 +39,7 @@ def causal_unless_padded() -> nn.Module:
 
 @wrong(
     "The memory is masked where the decoder's own input has padding, which raises only if lengths differ.",
-    breaks="not/yet-known",
+    breaks="padding/padding-on-the-right-changes-nothing",
     real="https://github.com/keras-team/keras-io/pull/1046",
 )
 def memory_masked_by_the_target() -> nn.Module:
@@ -57,7 +57,7 @@ def memory_masked_by_the_target() -> nn.Module:
 
 
 @wrong(
-    "Keys and values of a memory are kept, and serve the next memory of that shape.", breaks="not/yet-known"
+    "Keys and values of a memory are kept, and serve the next memory of that shape.", breaks="memory/every-state-depends-on-all-of-the-memory"
 )
 def keys_of_the_last_memory() -> nn.Module:
     class Wrong(Layer):

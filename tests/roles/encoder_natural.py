@@ -9,7 +9,7 @@ from tests.roles.encoder import Block, PostNorm
 
 @wrong(
     "Pre-norm, but what is carried past the attention is the normed state, not the state.",
-    breaks="not/yet-known",
+    breaks="residual/zero-sub-layers-leave-a-pre-norm-block-the-identity",
     real="https://github.com/pytorch/pytorch/issues/61165",
 )
 def normed_residual() -> nn.Module:
@@ -25,7 +25,7 @@ def normed_residual() -> nn.Module:
 
 @wrong(
     "The attention takes its first axis for the length, and is given the batch there.",
-    breaks="not/yet-known",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
     real="https://github.com/songyangco/GETNext/issues/2",
 )
 def attends_across_the_batch() -> nn.Module:
@@ -39,7 +39,7 @@ def attends_across_the_batch() -> nn.Module:
 
 @wrong(
     "The option norm_first is kept, but not handed on to the layer, which is post-norm.",
-    breaks="not/yet-known",
+    breaks="residual/zero-sub-layers-leave-a-pre-norm-block-the-identity",
     real="https://github.com/k2-fsa/snowfall/pull/184",
 )
 def option_not_handed_on() -> nn.Module:
@@ -49,7 +49,7 @@ def option_not_handed_on() -> nn.Module:
     return Wrong()
 
 
-@wrong("Padding has the score -1e-9, where -1e9 was meant.", breaks="not/yet-known")
+@wrong("Padding has the score -1e-9, where -1e9 was meant.", breaks="padding/what-stands-in-padding-does-not-matter")
 def sign_of_the_exponent() -> nn.Module:
     class Wrong(Block):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
@@ -60,7 +60,7 @@ def sign_of_the_exponent() -> nn.Module:
 
 @wrong(
     "The fast path, taken in evaluation where no gradient is wanted, leaves the mask out.",
-    breaks="not/yet-known",
+    breaks="padding/padding-on-the-right-changes-nothing",
 )
 def unmasked_fast_path() -> nn.Module:
     class Wrong(Block):

@@ -12,7 +12,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 @wrong(
-    "The sample's standard deviation plus eps, in place of the root of the variance.", breaks="not/yet-known"
+    "The sample's standard deviation plus eps, in place of the root of the variance.", breaks="epsilon/eps-stands-inside-the-root"
 )
 def deviation_plus_eps(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     mean, deviation = wide(x).mean(dim=-1, keepdim=True), wide(x).std(dim=-1, keepdim=True)
@@ -21,7 +21,7 @@ def deviation_plus_eps(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-
 
 @wrong(
     "Rows are padded to a power of two, and the zeros of the padding count in the variance.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/triton-lang/triton/issues/9838",
 )
 def variance_of_the_whole_block(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -35,7 +35,7 @@ def variance_of_the_whole_block(x: Tensor, weight: Tensor, bias: Tensor, eps: fl
 
 @wrong(
     "The variance is the mean of the squares less the square of the mean: nothing is left far from zero.",
-    breaks="not/yet-known",
+    breaks="statistics/a-large-mean-takes-no-digits",
 )
 def sums_in_one_pass(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     mean, squares = wide(x).mean(dim=-1, keepdim=True), wide(x).square().mean(dim=-1, keepdim=True)
@@ -43,7 +43,7 @@ def sums_in_one_pass(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5)
     return (weight * normed + bias).to(x.dtype)
 
 
-@wrong("Mean and variance are taken without gradients, as if they were constants.", breaks="not/yet-known")
+@wrong("Mean and variance are taken without gradients, as if they were constants.", breaks="gradients/the-gradient-of-a-row-sums-to-zero")
 def constant_statistics(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     with torch.no_grad():
         variance, mean = torch.var_mean(wide(x), dim=-1, keepdim=True, correction=0)

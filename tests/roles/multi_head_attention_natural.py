@@ -12,7 +12,7 @@ from tests.roles.multi_head_attention import Full, Plain
 
 @wrong(
     "Heads are split by a reshape alone: a head is a piece of the sequence.",
-    breaks="not/yet-known",
+    breaks="heads/heads-are-attentions-run-one-by-one",
     real="https://github.com/reczoo/FuxiCTR/issues/30",
 )
 class SplitByReshape(Plain):
@@ -22,7 +22,7 @@ class SplitByReshape(Plain):
 
 @wrong(
     "Heads are merged by a reshape alone: tokens get pieces of other tokens.",
-    breaks="not/yet-known",
+    breaks="heads/heads-are-attentions-run-one-by-one",
     real="https://github.com/jsbaan/transformer-from-scratch/pull/6",
 )
 class MergedByReshape(Plain):
@@ -32,7 +32,7 @@ class MergedByReshape(Plain):
 
 @wrong(
     "The weights of a key add up to one over the queries.",
-    breaks="not/yet-known",
+    breaks="heads/heads-are-attentions-run-one-by-one",
     real="https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/282",
 )
 class SharesOverQueries(Plain):
@@ -40,7 +40,7 @@ class SharesOverQueries(Plain):
         return super().weigh(scores.mT).mT
 
 
-@wrong("Scores are divided by the root of d_model, not of one head's width.", breaks="not/yet-known")
+@wrong("Scores are divided by the root of d_model, not of one head's width.", breaks="scores/scores-are-divided-by-the-root-of-head-dim")
 class RootOfTheModelsWidth(Plain):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.mT / math.sqrt(self.num_heads * self.head_dim)
@@ -48,7 +48,7 @@ class RootOfTheModelsWidth(Plain):
 
 @wrong(
     "Masked weights become zero after the softmax, and the others do not add up to one.",
-    breaks="not/yet-known",
+    breaks="masks/masking-keys-is-leaving-them-out",
 )
 class MaskedTooLate(Plain):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
@@ -61,7 +61,7 @@ class MaskedTooLate(Plain):
 
 @wrong(
     "A mask of numbers is taken as a boolean one: what is not zero hides its key.",
-    breaks="not/yet-known",
+    breaks="masks/a-key-bias-of-log-two-counts-a-key-twice",
     real="https://github.com/pytorch/pytorch/issues/107084",
 )
 class NumbersAsBooleans(Full):
@@ -70,7 +70,7 @@ class NumbersAsBooleans(Full):
 
 
 @wrong(
-    "The mask of the keys takes the place of the other mask, where both are given.", breaks="not/yet-known"
+    "The mask of the keys takes the place of the other mask, where both are given.", breaks="masks/both-masks-hold"
 )
 class OneMaskOrTheOther(Full):
     def biases(
@@ -81,7 +81,7 @@ class OneMaskOrTheOther(Full):
 
 @wrong(
     "Heads come before the batch in one axis, but masks are repeated one sequence after the other.",
-    breaks="not/yet-known",
+    breaks="batch/permuting-the-batch-permutes-the-output",
     real="https://github.com/lsdefine/attention-is-all-you-need-keras/issues/36",
 )
 class MasksRepeatedInTheOtherOrder(Plain):

@@ -10,14 +10,14 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-@wrong("The squares are summed, not averaged: rows have length one.", breaks="not/yet-known")
+@wrong("The squares are summed, not averaged: rows have length one.", breaks="statistics/a-constant-row-has-size-one")
 def unit_length(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x).square().sum(dim=-1, keepdim=True)
     return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)
 
 
 @wrong(
-    "The squares are averaged along axis 1, which is the last one of a matrix only.", breaks="not/yet-known"
+    "The squares are averaged along axis 1, which is the last one of a matrix only.", breaks="symmetry/a-row-does-not-see-the-others"
 )
 def axis_one(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x).square().mean(dim=1, keepdim=True)
@@ -26,7 +26,7 @@ def axis_one(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 @wrong(
     "Rows are divided by their largest number first, and eps is added after: it grows with that number.",
-    breaks="not/yet-known",
+    breaks="epsilon/eps-scales-with-the-square-of-the-row",
     real="https://github.com/apple/coremltools/issues/2821",
 )
 def eps_after_the_rescale(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -37,8 +37,9 @@ def eps_after_the_rescale(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tenso
 
 @wrong(
     "The squares are taken in the dtype of x: in float16 those of 256 overflow, and the row becomes zero.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/xlite-dev/LeetCUDA/pull/335",
+    arithmetic="wide",
 )
 def squares_in_half(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x * x).mean(dim=-1, keepdim=True)

@@ -25,7 +25,7 @@ def turned(x: Tensor, angles: Tensor) -> Tensor:
 
 @wrong(
     "The table is cut to the length from its start, whatever the positions are.",
-    breaks="not/yet-known",
+    breaks="positions/a-slice-is-turned-as-in-the-whole",
     real="https://github.com/pytorch/executorch/pull/2010",
 )
 def table_cut_from_the_start(x: Tensor, positions: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def table_cut_from_the_start(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Every sequence turns by the positions of the first one.",
-    breaks="not/yet-known",
+    breaks="accuracy/output-is-within-the-bound",
     real="https://github.com/linkedin/Liger-Kernel/pull/477",
 )
 def table_of_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def table_of_the_first_sequence(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "Half of the dims turn, but their frequencies are spread over the whole head.",
-    breaks="not/yet-known",
+    breaks="frequencies/each-pair-turns-by-its-frequency",
     real="https://github.com/pie-project/pie/issues/602",
 )
 def partial_by_the_width_of_the_head(x: Tensor, positions: Tensor, theta: float = 10000.0) -> Tensor:
@@ -54,7 +54,7 @@ def partial_by_the_width_of_the_head(x: Tensor, positions: Tensor, theta: float 
     return torch.cat([turned(x[..., : dim // 2], angles), x[..., dim // 2 :]], dim=-1)
 
 
-@wrong("Halves are paired, but cosines and sines are laid out for neighbours.", breaks="not/yet-known")
+@wrong("Halves are paired, but cosines and sines are laid out for neighbours.", breaks="rotation/norms-are-kept")
 def two_layouts_in_one(x: Tensor, positions: Tensor) -> Tensor:
     angles = angles_of(positions, x.shape[-1]).repeat_interleave(2, dim=-1)
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -65,7 +65,7 @@ def two_layouts_in_one(x: Tensor, positions: Tensor) -> Tensor:
 
 @wrong(
     "The angles are kept by shape, without the positions: a second call turns as the first did.",
-    breaks="not/yet-known",
+    breaks="state/other-positions-are-answered-for-themselves",
     real="https://github.com/lucidrains/rotary-embedding-torch/issues/11",
 )
 def cache_key_without_offset(x: Tensor, positions: Tensor, memory: dict[Any, Tensor]) -> Tensor:
@@ -77,14 +77,14 @@ def cache_key_without_offset(x: Tensor, positions: Tensor, memory: dict[Any, Ten
 
 @wrong(
     "Positions are cast to the dtype of x: in bfloat16, 257 becomes 256.",
-    breaks="not/yet-known",
+    breaks="frequencies/sixteen-bits-do-not-round-positions",
     real="https://github.com/EleutherAI/gpt-neox/issues/1003",
 )
 def narrow_positions(x: Tensor, positions: Tensor) -> Tensor:
     return turned(x, angles_of(positions.to(x.dtype), x.shape[-1]))
 
 
-@wrong("The first half is written in place before the second half reads it.", breaks="not/yet-known")
+@wrong("The first half is written in place before the second half reads it.", breaks="rotation/norms-are-kept")
 def second_half_reads_the_new_first(x: Tensor, positions: Tensor) -> Tensor:
     angles, half = angles_of(positions, x.shape[-1]), x.shape[-1] // 2
     wide = torch.promote_types(x.dtype, torch.float32)

@@ -11,7 +11,7 @@ from tests.roles.seq2seq import Pair
 
 @wrong(
     "The target is shifted to the left, where right was meant: a state reads the token it has to tell.",
-    breaks="not/yet-known",
+    breaks="target/later-targets-do-not-matter",
 )
 def target_shifted_to_the_left() -> nn.Module:
     def embed_target(self: Pair, target: Tensor, real: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def target_shifted_to_the_left() -> nn.Module:
 
 @wrong(
     "The mask of the source reaches the encoder only: the decoder reads the padding too.",
-    breaks="not/yet-known",
+    breaks="padding/padding-the-source-changes-nothing",
     real="https://github.com/keras-team/keras-io/pull/1046",
 )
 def decoder_reads_source_padding() -> nn.Module:
@@ -32,7 +32,7 @@ def decoder_reads_source_padding() -> nn.Module:
     return Pair(memory_mask=memory_mask)
 
 
-@wrong("What was read of a source is kept by shape, and serves the next source too.", breaks="not/yet-known")
+@wrong("What was read of a source is kept by shape, and serves the next source too.", breaks="batch/a-sequence-in-a-batch-is-itself-alone")
 def memory_of_the_last_source() -> nn.Module:
     kept: dict[Any, Tensor] = {}
 

@@ -15,7 +15,7 @@ def interleaved(sines: Tensor, cosines: Tensor) -> Tensor:
 
 @wrong(
     "A cosine has the exponent of its own column, not that of the sine beside it.",
-    breaks="not/yet-known",
+    breaks="shifts/one-rotation-for-each-offset",
 )
 def exponent_of_the_odd_column(length: int, d_model: int) -> Tensor:
     frequencies = 10000.0 ** (-torch.arange(d_model, dtype=torch.float64) / d_model)
@@ -25,7 +25,7 @@ def exponent_of_the_odd_column(length: int, d_model: int) -> Tensor:
 
 @wrong(
     "The exponent of wave i is i / d_model, not 2i / d_model.",
-    breaks="not/yet-known",
+    breaks="waves/each-wave-turns-by-its-frequency",
 )
 def exponent_without_two(length: int, d_model: int) -> Tensor:
     waves = torch.arange((d_model + 1) // 2, dtype=torch.float64)
@@ -35,7 +35,7 @@ def exponent_without_two(length: int, d_model: int) -> Tensor:
 
 @wrong(
     "For an odd d_model the first wave's cosine is left out, not the last one's: the others move up.",
-    breaks="not/yet-known",
+    breaks="conventions/odd-widths-are-refused-or-right",
 )
 def odd_width_cut_at_the_front(length: int, d_model: int) -> Tensor:
     steps = torch.arange(0, d_model, 2, dtype=torch.float64)

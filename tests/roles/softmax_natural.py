@@ -10,7 +10,7 @@ from tests.roles import wrong
 
 @wrong(
     "The last axis is normalised, whatever dim says.",
-    breaks="not/yet-known",
+    breaks="symmetry/every-dim-is-the-last-one-turned",
 )
 def rows_only_kernel(x: Tensor, dim: int) -> Tensor:
     raised = torch.exp(x - x.amax(dim=-1, keepdim=True))
@@ -19,7 +19,7 @@ def rows_only_kernel(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "Exponentials are taken of the scores as they are, and overflow.",
-    breaks="not/yet-known",
+    breaks="symmetry/a-common-shift-changes-nothing",
     real="https://github.com/deeplearning4j/deeplearning4j/issues/6039",
 )
 def exponentials_as_they_come(x: Tensor, dim: int) -> Tensor:
@@ -29,7 +29,7 @@ def exponentials_as_they_come(x: Tensor, dim: int) -> Tensor:
 
 @wrong(
     "A view is read as if it were contiguous: a transposed matrix gives the softmax of another one.",
-    breaks="not/yet-known",
+    breaks="memory/strided-equals-contiguous",
     real="https://github.com/tracel-ai/burn/issues/4815",
 )
 def storage_read_in_order(x: Tensor, dim: int) -> Tensor:
@@ -50,7 +50,7 @@ class _Diagonal(torch.autograd.Function):
         return grad * weights * (1 - weights), None
 
 
-@wrong("The backward pass has the diagonal of the Jacobian only, as of a sigmoid.", breaks="not/yet-known")
+@wrong("The backward pass has the diagonal of the Jacobian only, as of a sigmoid.", breaks="gradients/the-gradient-of-a-row-sums-to-zero")
 def derivative_of_a_sigmoid(x: Tensor, dim: int) -> Tensor:
     weights: Tensor = _Diagonal.apply(x, dim)
     return weights

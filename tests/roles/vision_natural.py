@@ -8,7 +8,7 @@ from tests.roles.vision import SIZES, Small
 
 @wrong(
     "Channels are not moved behind the patches: a token is of one channel and of several patches.",
-    breaks="not/yet-known",
+    breaks="patches/a-patch-is-one-token",
     real="https://github.com/gupta-abhay/pytorch-vit/issues/7",
     **SIZES,
 )
@@ -23,7 +23,7 @@ def channels_before_patches() -> nn.Module:
 
 @wrong(
     "All axes of one are squeezed away, with them the batch of a single image.",
-    breaks="not/yet-known",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
     **SIZES,
 )
 def single_image_squeezed() -> nn.Module:

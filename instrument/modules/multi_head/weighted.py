@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import kind_of, parameters_of
+from headcheck.calling import SubjectRaised, kind_of, parameters_of
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
@@ -20,6 +20,8 @@ D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "e
 NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
 TRIED = 4, 2
 """d_model and num_heads of the module that is looked at to begin with."""
+REFUSALS = ValueError, AssertionError, NotImplementedError
+"""By which a maker says that a module of such sizes is not to be had."""
 
 
 class WeightedModule(ModuleSubject[MultiHeadInputs]):
@@ -96,6 +98,16 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
         return made.to(self.device, getattr(torch, self.dtypes[0])).eval()
 
+    def _sized(self, case: MultiHeadCase) -> nn.Module:
+        """A module of the sizes of a case. NotApplicable: its maker refuses them, as it may."""
+        try:
+            return self._new(case.d_model, case.heads)
+        except SubjectRaised as raised:
+            if not any(isinstance(each, REFUSALS) for each in (raised.problem, raised.problem.__cause__)):
+                raise
+            sizes = f"d_model = {case.d_model}, num_heads = {case.heads}"
+            raise NotApplicable(f"is not made with {sizes}: {raised}") from raised
+
     def new(self, d_model: int, num_heads: int) -> nn.Module:
         """A module of these sizes, straight from its maker."""
         return self._new(d_model, num_heads)
@@ -140,7 +152,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         """The module of the case, holding the weights of these inputs."""
         if self._loaded is None:
             case: MultiHeadCase = x.case
-            fresh = self._new(case.d_model, case.heads) if self.maker else copy.deepcopy(self._pristine)
+            fresh = self._sized(case) if self.maker else copy.deepcopy(self._pristine)
             self.module = self.function = fresh
         if self._loaded is x.weights:
             return
@@ -176,7 +188,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             return declared or case.heads
         sizes = case.d_model, case.heads
         if sizes not in self._key_rows:
-            module = self._new(*sizes) if self.maker else self._pristine
+            module = self._sized(case) if self.maker else self._pristine
             assert module is not None
             place = found_projections(module, case.heads, self.layout)["w_k"]
             self._key_rows[sizes] = place.read(lambda parameter: parameter.detach()).shape[0]

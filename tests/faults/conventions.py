@@ -1,0 +1,136 @@
+"""Right attention with conventions of its own, which it declares: no law may break."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.faults import clean, variant
+from tests.faults.calls import NEVER, Call
+
+
+def _reordered(call: Call, into: str, back: str) -> Any:
+    """The right function, called in another order of the axes than b, h, s, d."""
+    names = ("query", "key", "value")
+    inside = call.but(**{name: torch.einsum(f"{into}->bhsd", getattr(call, name)) for name in names})
+    return torch.einsum(f"bhsd->{back}", clean.attention(inside))
+
+
+def _aligned_right(call: Call) -> Tensor | None:
+    """The last query sees all keys."""
+    return call.distance() <= call.kv_len - call.q_len if call.is_causal else None
+
+
+def _of_head(call: Call, x: Tensor) -> Tensor:
+    """Query head h reads key head h modulo their number."""
+    return x.repeat(1, call.group, 1, 1)
+
+
+def _equal_where_dead(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
+    """The weights, equal in a row without keys."""
+    dead = (scores == NEVER).all(dim=-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(dead, 0.0), dim=-1)
+
+
+@variant("True blocks a key.", declares={"true_means": "block"}, replaces=clean.mask)
+def true_blocks(call: Call) -> Tensor | None:
+    return None if call.mask is None else ~call.mask
+
+
+@variant("is_causal is aligned at the last key.", declares={"causal": "bottom-right"}, replaces=clean.causal)
+def aligned_at_the_last_key(call: Call) -> Tensor | None:
+    return _aligned_right(call)
+
+
+@variant("Grouped heads are tiled.", declares={"grouped_heads": "tiled"}, replaces=clean.group)
+def heads_tiled(call: Call, x: Tensor) -> Tensor:
+    return _of_head(call, x)
+
+
+@variant("The length stands before the heads.", declares={"layout": "bshd"})
+def length_before_heads(call: Call) -> Tensor:
+    return _reordered(call, "bshd", "bshd")
+
+
+@variant("The length stands first, the heads tiled.", declares={"layout": "sbhd", "grouped_heads": "tiled"})
+def length_first_heads_tiled(call: Call) -> Tensor:
+    names = ("query", "key", "value")
+    inside = call.but(**{name: getattr(call, name).permute(1, 2, 0, 3) for name in names})
+    return clean.attention(inside, group=_of_head).permute(2, 0, 1, 3)
+
+
+@variant(
+    "A query without keys gives the mean of all values.",
+    declares={"empty_rows": "mean"},
+    replaces=clean.softmax,
+)
+def mean_without_keys(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
+    return _equal_where_dead(call, scores, do)
+
+
+@variant("A query without keys gives NaN.", declares={"empty_rows": "nan"}, replaces=clean.softmax)
+def nan_without_keys(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
+    return torch.softmax(scores, dim=-1)
+
+
+@variant(
+    "Masks have four axes and are added; queries are as many as keys, values as wide as keys.",
+    declares={"masks": ("additive",), "mask_ranks": (4,), "rectangular": False, "value_dim": False},
+)
+def narrow_in_what_it_takes(call: Call) -> Any:
+    if call.bias is not None and call.bias.ndim != 4:
+        raise NotImplementedError("masks have four axes")
+    if call.mask is not None:
+        raise NotImplementedError("masks are numbers")
+    if call.q_len != call.kv_len or call.value.shape[-1] != call.head_dim:
+        raise NotImplementedError("queries are as many as keys, values as wide as keys")
+    return clean.attention(call)
+
+
+@variant(
+    "A mask beside is_causal is refused, is_causal with a scale below zero too.",
+    declares={"mask_with_causal": "refused", "scale_with_causal": "positive"},
+)
+def careful_with_is_causal(call: Call) -> Any:
+    if call.is_causal and (call.attn_mask is not None or not (call.scale is None or call.scale > 0)):
+        raise NotImplementedError("is_causal comes alone, with a scale above zero")
+    return clean.attention(call)
+
+
+@variant(
+    "Numbers of hidden keys and values never count, NaN as little as others.",
+    declares={"masked_nan": "stopped"},
+    without=("attn_mask", "dropout_p"),
+)
+def hidden_numbers_cleared(call: Call) -> Any:
+    seen = clean.causal(call)
+    if seen is None or not seen.numel():
+        return clean.attention(call)
+    rows = [
+        clean.attention(call.but(query=call.query[:, :, i : i + 1], key=key, value=value, is_causal=False))
+        for i, (key, value) in enumerate(
+            (call.key[:, :, : i + 1], call.value[:, :, : i + 1]) for i in range(call.q_len)
+        )
+    ]
+    return torch.cat(rows, dim=2)
+
+
+@variant(
+    "All at once: length before heads, True blocks, aligned at the last key, heads tiled, means for dead rows.",
+    declares={
+        "layout": "bshd",
+        "true_means": "block",
+        "causal": "bottom-right",
+        "grouped_heads": "tiled",
+        "empty_rows": "mean",
+        "masks": ("boolean",),
+    },
+)
+def everything_otherwise(call: Call) -> Tensor:
+    names = ("query", "key", "value")
+    inside = call.but(
+        **{name: getattr(call, name).transpose(1, 2) for name in names},
+        attn_mask=None if call.attn_mask is None else ~call.attn_mask,
+    )
+    right = clean.attention(inside, group=_of_head, causal=_aligned_right, softmax=_equal_where_dead)
+    return right.transpose(1, 2)
