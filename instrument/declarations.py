@@ -194,7 +194,9 @@ class Attention(Declaration, _Conventions):
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
-    return str(value) if isinstance(value, Arithmetic) else value
+    if isinstance(value, Arithmetic):
+        return str(value)
+    return getattr(value, "__qualname__", "a function") if callable(value) else value
 
 
 def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:
