@@ -106,6 +106,15 @@ def tensor_lines(inputs: dict[str, Any]) -> list[str]:
     return lines
 
 
+def call_lines(calls: list[dict[str, Any]]) -> list[str]:
+    """What the law chose itself: a call to an item, its arguments below each other."""
+    lines = ["and the law called it with"] if calls else []
+    for call in calls:
+        first, *others = tensor_lines(call)
+        lines += [f"  - {first}", *(f"    {each}" for each in others)]
+    return lines
+
+
 def _heading(verdict: Verdict, console: Console) -> None:
     asked = f"profile {verdict.profile}, seed {verdict.seed}"
     where = ", ".join(
@@ -184,6 +193,8 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
         _line(console, f"    {line}")
     if not any(isinstance(value, list) for value in example.inputs.values()):
         _line(console, f"    {example.case or 'not one in particular'}")
+    for line in call_lines(example.calls):
+        _line(console, f"  {line}")
     if example.index or example.bound is not None:
         for line in finding_lines(example):
             _line(console, f"  {line}")

@@ -32,6 +32,8 @@ class Counterexample:
     """The break in one line."""
     inputs: dict[str, Any] = field(default_factory=dict)
     """The tensors, written out, where they are small."""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """What the law gave to the subject beside these: the first calls that differ, each by its small tensors and flags."""
     found_after: int = 0
     """How many examples this law had seen when it broke."""
     only: str = ""
