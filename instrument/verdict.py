@@ -128,11 +128,10 @@ class Verdict:
         return as_text(self)
 
     def __repr__(self) -> str:
-        """Short: a failing `assert verdict.conforms, verdict` shows it, cut off after some 200 characters."""
-        from headcheck.console import summary
+        """A few lines, those that say most first: pytest cuts what it shows of an assertion on no string."""
+        from headcheck.console import short
 
-        first = f"; first: {self.broken[0].id}" if self.broken else ""
-        return f"<{summary(self)}{first}; print it to see all>"
+        return f"<{short(self)}; print it to see all>"
 
 
 def strict(value: Any) -> Any:
