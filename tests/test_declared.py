@@ -13,6 +13,7 @@ from torch import Tensor
 import headcheck
 from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
 from headcheck.laws import all_laws, choose
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, OUTPUT, PLAIN, engine_of
@@ -232,3 +233,19 @@ def test_a_function_in_a_declaration_is_told_by_its_name() -> None:
     ):
         assert declared.summary()[field].endswith("step")
         pickle.dumps(declared.summary())
+
+
+@pytest.mark.parametrize(
+    ("declaration", "field", "wrong"),
+    [
+        (headcheck.Attention, "masks", ("float",)),
+        (headcheck.Attention, "mask_ranks", (1,)),
+        (headcheck.MultiHeadAttention, "mask_shapes", ("kq",)),
+        (headcheck.Encoder, "padding", ("both",)),
+        (headcheck.CausalLM, "padding", ("both",)),
+    ],
+)
+def test_each_of_several_must_be_known(declaration: Any, field: str, wrong: tuple[object, ...]) -> None:
+    """A field that holds several things refuses one that headcheck does not know, and says what it knows."""
+    with pytest.raises(SubjectError, match=f"^{field}=.* is not a convention headcheck knows; choose one of"):
+        declaration(lambda x: x, **{field: wrong})
