@@ -63,6 +63,8 @@ class Compared:
     new: list[LawResult]
     """Broken laws that nothing in the file covers."""
     known: list[LawResult]
+    reasons: dict[str, str]
+    """Of each that is known, why it is broken."""
     fixed: list[Known]
     """Entries whose laws were judged, and none of them breaks."""
 
@@ -109,11 +111,12 @@ def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
     """Which broken laws are new, which are known, and which entries are fixed."""
     mine = known_of(verdict.subject, known)
     outcomes = {row.id: row.outcome for row in verdict.laws}
-    covered = {row.id for row in verdict.broken if any(each.speaks_of(row.id) for each in mine)}
+    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.speaks_of(row.id)}
     return Compared(
         verdict,
         new=[row for row in verdict.broken if row.id not in covered],
         known=[row for row in verdict.broken if row.id in covered],
+        reasons=covered,
         fixed=[each for each in mine if is_fixed(each, outcomes)],
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcheck import heard
 from headcheck.comparison import LawBroken
 
 
@@ -30,6 +31,8 @@ class Clock:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """What the function returns. SubjectRaised: it threw something."""
+        if heard.is_listening():
+            heard.note(_by_name(function, arguments, keywords))
         began = time.perf_counter()
         try:
             return function(*arguments, **keywords)
@@ -41,6 +44,19 @@ class Clock:
             raise SubjectRaised(problem) from problem
         finally:
             self.seconds += time.perf_counter() - began
+
+
+def _by_name(
+    function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a call is given, by name or by place; of a gradient, what it begins with."""
+    if function is torch.autograd.grad:
+        return {heard.COTANGENT: arguments[2]} if len(arguments) > 2 else {}
+    names = list(parameters_of(function) or ())
+    by_place = {
+        names[n] if n < len(names) else f"argument {n + 1}": value for n, value in enumerate(arguments)
+    }
+    return by_place | dict(keywords)
 
 
 def kind_of(value: object) -> str:

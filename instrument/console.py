@@ -2,9 +2,11 @@
 
 import io
 import math
+import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 from rich.console import Console
@@ -25,7 +27,7 @@ IN_FULL = 3
 EVERY_S = 10.0
 """Where there is no terminal, a line of progress is printed this often at most."""
 NAMED = 4
-"""So many of the laws that share a reason are named; the table and the JSON have them all."""
+"""So many of the laws that one exception breaks are named; the table and the JSON have them all."""
 STYLES = {"conforms": "bold green", "breaks": "bold red", "untested": "bold yellow"}
 
 
@@ -51,11 +53,21 @@ def counterexample_text(row: LawResult) -> str:
     return file.getvalue().strip("\n")
 
 
-def show(verdict: Verdict, console: Console) -> None:
-    """Everything: the table, what is broken, what was not applicable, and one line that sums it up."""
+def show(
+    verdict: Verdict,
+    console: Console,
+    *,
+    known: Mapping[str, str] = MappingProxyType({}),
+    verbose: bool = False,
+) -> None:
+    """Everything: the table, what is broken, what was not applicable, and one line that sums it up.
+
+    known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with the names
+    of the laws that are not applicable.
+    """
     _heading(verdict, console)
-    _table(verdict, console)
-    broken = {row.id: row for row in verdict.broken}
+    _table(verdict, known, console)
+    broken = {row.id: row for row in verdict.broken if row.id not in known}
     groups = _same_break(broken[law_id] for law_id in most_specific_first(broken))
     for first, others in groups[:IN_FULL]:
         _broken(first, others, console)
@@ -65,7 +77,12 @@ def show(verdict: Verdict, console: Console) -> None:
     for first, others in groups[IN_FULL:]:
         more = f" (and {len(others)} more)" if others else ""
         _line(console, f"  {first.id}{more}: {first.reason}", "red")
-    _not_applicable(verdict, console)
+    if known:
+        _line(console, "")
+        _line(console, "Broken as the baseline has it:")
+    for law_id, reason in known.items():
+        _line(console, f"  {law_id}: {reason}")
+    _not_applicable(verdict, verbose, console)
     _line(console, summary(verdict), STYLES[verdict.verdict])
 
 
@@ -92,6 +109,18 @@ def summary(verdict: Verdict) -> str:
     return f"{verdict.verdict}: {'; '.join(parts)}"
 
 
+def short(verdict: Verdict) -> str:
+    """The first broken law with its replay line, and the summary: a few lines for the log of a test."""
+    if not verdict.broken:
+        return summary(verdict)
+    rows = {row.id: row for row in verdict.broken}
+    first = rows[most_specific_first(rows)[0]]
+    lines = [f"breaks {first.id}: {first.reason}"]
+    if first.counterexample is not None:
+        lines.append(first.counterexample.replay)
+    return "\n".join([*lines, summary(verdict)])
+
+
 def tensor_lines(inputs: dict[str, Any]) -> list[str]:
     """The arguments of a call, one to a line; axes of size 1 in front are told by the shape alone."""
     lines = []
@@ -103,6 +132,15 @@ def tensor_lines(inputs: dict[str, Any]) -> list[str]:
         while len(inner) == 1 and isinstance(inner[0], list):
             inner = inner[0]
         lines.append(f"{name} {_shape(value)} = {_written(inner)}")
+    return lines
+
+
+def call_lines(calls: list[dict[str, Any]]) -> list[str]:
+    """What the law chose itself: a call to an item, its arguments below each other."""
+    lines = ["and the law called it with"] if calls else []
+    for call in calls:
+        first, *others = tensor_lines(call)
+        lines += [f"  - {first}", *(f"    {each}" for each in others)]
     return lines
 
 
@@ -118,7 +156,7 @@ def _heading(verdict: Verdict, console: Console) -> None:
         _line(console, note, "dim")
 
 
-def _table(verdict: Verdict, console: Console) -> None:
+def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
     families: dict[str, list[LawResult]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome != "not-applicable":
@@ -133,11 +171,17 @@ def _table(verdict: Verdict, console: Console) -> None:
     for family, rows in families.items():
         table.add_row(Text(family, style="bold"))
         for row in rows:
-            style = "green" if row.outcome == "holds" else "bold red"
-            mark = "holds" if row.outcome == "holds" else "BREAKS"
+            mark, style = _mark(row, known)
             name = f"  {row.id.rpartition('/')[2]}"
             table.add_row(Text(name), Text(mark, style=style), f"{row.examples:,}", _ratio(row))
     console.print(table)
+
+
+def _mark(row: LawResult, known: Container[str]) -> tuple[str, str]:
+    """What became of a law, and the style that it is written in."""
+    if row.outcome == "holds":
+        return "holds", "green"
+    return ("breaks (known)", "yellow") if row.id in known else ("BREAKS", "bold red")
 
 
 def _ratio(row: LawResult) -> str:
@@ -184,6 +228,8 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
         _line(console, f"    {line}")
     if not any(isinstance(value, list) for value in example.inputs.values()):
         _line(console, f"    {example.case or 'not one in particular'}")
+    for line in call_lines(example.calls):
+        _line(console, f"  {line}")
     if example.index or example.bound is not None:
         for line in finding_lines(example):
             _line(console, f"  {line}")
@@ -219,16 +265,28 @@ def finding_lines(example: Counterexample) -> list[str]:
     return [*lines, f"bound:    {bound}{factor}"]
 
 
-def _not_applicable(verdict: Verdict, console: Console) -> None:
+def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome == "not-applicable":
             reasons[row.reason].append(row.id.partition("/")[2])
-    if reasons:
-        _line(console, "")
-        _line(console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}")
-    for reason, laws in reasons.items():
-        _line(console, f"  {len(laws):3}  {reason}: {_some(laws)}", "dim")
+    _line(console, "")
+    if not reasons:
+        return
+    hint = "" if verbose else " (--verbose names them)"
+    _line(
+        console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}{hint}"
+    )
+    in_order = sorted(reasons.items(), key=lambda pair: -len(pair[1]))
+    if verbose:
+        lines = [f"  {len(laws):3}  {reason}: {', '.join(laws)}" for reason, laws in in_order]
+    else:
+        told = " | ".join(f"{len(laws)} {reason}" for reason, laws in in_order)
+        lines = textwrap.wrap(
+            told, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+    for line in lines:
+        _line(console, line, "dim")
     _line(console, "")
 
 

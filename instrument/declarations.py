@@ -75,6 +75,8 @@ class Declaration(_Common):
     role = ""
     ALLOWED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     """Field -> what it may be."""
+    EACH: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Field that holds several -> what each of them may be."""
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
@@ -83,8 +85,9 @@ class Declaration(_Common):
             raise SubjectError(f"{type(self).__name__} takes a callable, not {type(self.function).__name__}")
         for convention, allowed in self.ALLOWED.items():
             require_one_of(convention, getattr(self, convention), allowed)
-        for dtype in self.dtypes or ():
-            require_one_of("dtypes", dtype, DTYPES)
+        for several, allowed in {"dtypes": DTYPES, **self.EACH}.items():
+            for each in getattr(self, several) or ():
+                require_one_of(several, each, allowed)
         for argument in self.arguments:
             require_one_of("arguments", argument, tuple(self.ARGUMENTS))
         if not self.name:
@@ -180,6 +183,7 @@ class Attention(Declaration, _Conventions):
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
     }
+    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_ranks": (2, 3, 4)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,14 +191,14 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(
                 f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d"
             )
-        for kind in self.masks or ():
-            require_one_of("masks", kind, ("boolean", "additive"))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
-    return str(value) if isinstance(value, Arithmetic) else value
+    if isinstance(value, Arithmetic):
+        return str(value)
+    return getattr(value, "__qualname__", "a function") if callable(value) else value
 
 
 def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
+from headcheck import heard
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
 from headcheck.laws import Law
 from headcheck.minimise import minimise
@@ -214,7 +215,8 @@ class Engine:
         if tally.broken:
             smallest = self.smallest(law, tally.broken)
             replay = self.replay(law, smallest.case)
-            shown = describe(self.role, self.subject, smallest, replay, tally.examples)
+            calls = self._calls(law, smallest)
+            shown = describe(self.role, self.subject, smallest, replay, tally.examples, calls)
             return replace(
                 row,
                 outcome="breaks",
@@ -226,6 +228,14 @@ class Engine:
             reason = tally.reasons[0] if tally.reasons else "no case reached what the law speaks of"
             return replace(row, outcome="not-applicable", reason=reason)
         return row
+
+    def _calls(self, law: Law, judged: Judged) -> list[heard.Call]:
+        """What the law gives to the subject on that case; nothing where it would hang again."""
+        if judged.error.startswith("did not return"):
+            return []
+        with heard.listening() as calls:
+            self.example(law, judged.case)
+        return calls
 
     def smallest(
         self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
@@ -246,17 +256,27 @@ class Engine:
         return minimise(broken, simpler, try_case or run_here, self.profile.shrinks)
 
 
-def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after: int) -> Counterexample:
+def describe(
+    role: Role,
+    subject: Any,
+    judged: Judged,
+    replay: str,
+    found_after: int,
+    calls: Sequence[heard.Call] = (),
+) -> Counterexample:
     """An example as the verdict shows it: one that breaks the law, or, in a replay, one that does not."""
     try:
         inputs = role.show(role.build(judged.case, subject))
     except LawBroken:  # The break is in what the subject makes of the case itself.
         inputs = {}
+    given: dict[str, Any] = {
+        "inputs": inputs,
+        "calls": heard.told(calls, inputs),
+        "found_after": found_after,
+    }
     comparison = judged.comparison
     if judged.error or comparison is None or not comparison.observed.numel():
-        return Counterexample(
-            str(judged.case), replay, "call", message=judged.error, inputs=inputs, found_after=found_after
-        )
+        return Counterexample(str(judged.case), replay, "call", message=judged.error, **given)
     observed, expected, bound = (
         float(part[comparison.index]) for part in (comparison.observed, comparison.expected, comparison.bound)
     )
@@ -274,8 +294,7 @@ def describe(role: Role, subject: Any, judged: Judged, replay: str, found_after:
         bound=bound,
         factor=factor,
         message=f"{where} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
-        inputs=inputs,
-        found_after=found_after,
+        **given,
     )
 
 

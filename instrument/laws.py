@@ -118,7 +118,7 @@ def _ids(each: Law) -> list[str]:
 
 
 def most_specific_first(law_ids: Iterable[str]) -> list[str]:
-    """Law ids in the order in which they tell of a fault: a role's package lists its families in FAMILIES."""
+    """Law ids in the order in which they tell of a fault: by the families of a role, as its FAMILIES lists them."""
 
     def rank(law_id: str) -> int:
         _, family, _ = law_id.split("/")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headcheck import __version__
+from headcheck import __version__, heard
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
@@ -138,11 +138,12 @@ class Prepared:
             engine.role.build(case, engine.subject)
         except Exception as problem:
             raise CaseError(f"cannot build the case: {type(problem).__name__}: {problem}") from problem
-        judged = engine.example(law, case)
+        with heard.listening() as calls:
+            judged = engine.example(law, case)
         if lacking or (not judged.broken and judged.comparison is None):
             reason = "; ".join(lacking) or judged.reason or "the law says nothing about this case"
             return LawResult(law.id, law.statement, "not-applicable", reason=reason)
-        shown = describe(engine.role, engine.subject, judged, engine.replay(law, case), 1)
+        shown = describe(engine.role, engine.subject, judged, engine.replay(law, case), 1, calls)
         return LawResult(
             law.id,
             law.statement,

@@ -32,6 +32,8 @@ class Counterexample:
     """The break in one line."""
     inputs: dict[str, Any] = field(default_factory=dict)
     """The tensors, written out, where they are small."""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """What the law gave to the subject beside these: the first calls that differ, each by its small tensors and flags."""
     found_after: int = 0
     """How many examples this law had seen when it broke."""
     only: str = ""
@@ -126,11 +128,10 @@ class Verdict:
         return as_text(self)
 
     def __repr__(self) -> str:
-        """Short: a failing `assert verdict.conforms, verdict` shows it, cut off after some 200 characters."""
-        from headcheck.console import summary
+        """A few lines, those that say most first: pytest cuts what it shows of an assertion on no string."""
+        from headcheck.console import short
 
-        first = f"; first: {self.broken[0].id}" if self.broken else ""
-        return f"<{summary(self)}{first}; print it to see all>"
+        return f"<{short(self)}; print it to see all>"
 
 
 def strict(value: Any) -> Any:

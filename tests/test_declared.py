@@ -1,6 +1,7 @@
 """What is declared is held to, and what is only inferred is not a promise."""
 
 import os
+import pickle
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import headcheck
 from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
 from headcheck.laws import all_laws, choose
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, OUTPUT, PLAIN, engine_of
@@ -216,3 +219,33 @@ def test_who_raises_under_autocast_is_held_to_it_only_if_declared(
 def test_autocast_may_be_ignored(function: Callable[..., Any]) -> None:
     """An answer in float32 is as good as one in bfloat16."""
     assert engine_of(Attention(function)).judge(all_laws()[UNDER_AUTOCAST]).outcome == "holds"
+
+
+def test_a_function_in_a_declaration_is_told_by_its_name() -> None:
+    """A verdict, which goes from process to process and into JSON, names `step` and `load`."""
+
+    def step(module: Any, tokens: Any, cache: Any) -> Any:
+        return module, tokens, cache
+
+    for declared, field in (
+        (headcheck.CausalLM(torch.nn.Identity(), step=step), "step"),
+        (headcheck.MultiHeadAttention(torch.nn.Identity(), load=step), "load"),
+    ):
+        assert declared.summary()[field].endswith("step")
+        pickle.dumps(declared.summary())
+
+
+@pytest.mark.parametrize(
+    ("declaration", "field", "wrong"),
+    [
+        (headcheck.Attention, "masks", ("float",)),
+        (headcheck.Attention, "mask_ranks", (1,)),
+        (headcheck.MultiHeadAttention, "mask_shapes", ("kq",)),
+        (headcheck.Encoder, "padding", ("both",)),
+        (headcheck.CausalLM, "padding", ("both",)),
+    ],
+)
+def test_each_of_several_must_be_known(declaration: Any, field: str, wrong: tuple[object, ...]) -> None:
+    """A field that holds several things refuses one that headcheck does not know, and says what it knows."""
+    with pytest.raises(SubjectError, match=f"^{field}=.* is not a convention headcheck knows; choose one of"):
+        declaration(lambda x: x, **{field: wrong})

@@ -1,9 +1,14 @@
 """The verdict: what it says, how it is written, and that judging leaves no trace in the caller's process."""
 
 import contextlib
+import io
 import json
 import math
+import os
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +20,7 @@ import pytest
 import torch
 
 import headcheck
+from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.verdict import Counterexample, LawResult, Verdict
@@ -101,7 +107,8 @@ def test_the_text_says_all_that_a_reader_needs() -> None:
         "bound:    0, they must be equal",
         "replay: headcheck replay s attention/a/two kv_len=2",
         "only this law: headcheck verify s --law attention/a/two",
-        "1  takes no window: b/three",
+        "not applicable, which is no pass: 1 law (--verbose names them)",
+        "  1 takes no window",
         "breaks: 1 of 2 laws broken, 1 hold, over 1,503 examples; 1 not applicable; 1.5 s",
     ):
         assert part in text
@@ -114,12 +121,62 @@ def test_a_summary_has_its_denominators() -> None:
     assert last == f"conforms: 1 law holds over 1,500 examples, {worst}; 1 not applicable; 1.5 s"
 
 
-def test_a_short_form_fits_an_assertion() -> None:
-    """pytest cuts what it shows of `assert verdict.conforms, verdict`: the verdict and the law come first."""
-    short = repr(a_verdict(HOLDS, BREAKS))
-    assert short.startswith("<breaks: 1 of 2 laws broken")
-    assert "first: attention/a/two" in short
-    assert len(short) < 200
+def test_the_short_form_names_the_break_and_replays_it() -> None:
+    """repr has the most specific broken law, how far it is broken, the replay line and the summary, a line each."""
+    general = replace(BREAKS, id="attention/accuracy/output-is-within-the-bound")
+    specific = replace(BREAKS, id="attention/masks/the-future-does-not-matter")
+    first, replay, last = repr(a_verdict(HOLDS, general, specific)).splitlines()
+    assert first == f"<breaks {specific.id}: {BREAKS.reason}"
+    assert replay == "headcheck replay s attention/a/two kv_len=2"
+    assert last.startswith("breaks: 2 of 3 laws broken")
+    assert repr(a_verdict(HOLDS)).startswith("<conforms: 1 law holds")
+
+
+FAILING = """
+from tests.test_verdict import BREAKS, a_verdict
+
+def test_whole():
+    verdict = a_verdict(BREAKS)
+    assert verdict.conforms, repr(verdict)
+
+def test_cut():
+    verdict = a_verdict(BREAKS)
+    assert verdict.conforms, verdict
+"""
+
+
+def test_an_assertion_shows_the_break_in_a_log(tmp_path: Path) -> None:
+    """pytest shows the message that README writes uncut; a verdict itself is cut in its middle, behind the law."""
+    (tmp_path / "test_mine.py").write_text(FAILING, encoding="utf-8")
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    path = {"PYTHONPATH": str(KERNELS.parents[1]), "PATH": os.environ["PATH"]}
+    log = subprocess.run(line, cwd=tmp_path, env=path, capture_output=True, text=True, check=False).stdout
+    whole, cut = log.partition("test_cut")[::2]
+    assert "AssertionError: <breaks attention/a/two: output[0, 1] is nan, expected 0" in whole
+    assert "headcheck replay s attention/a/two kv_len=2" in whole
+    assert "AssertionError: <breaks attention/a/two: output[0, 1] is nan" in cut
+
+
+def test_laws_that_are_not_applicable_are_named_when_asked() -> None:
+    """A reason that several laws share is told once, with their number; --verbose has their names."""
+    rows = [replace(ABSENT, id=f"attention/b/{name}") for name in ("three", "four")]
+    rows.append(replace(ABSENT, id="attention/b/five", reason="takes no mask"))
+    verdict, file = a_verdict(HOLDS, *rows), io.StringIO()
+    assert "\n  2 takes no window | 1 takes no mask\n" in str(verdict)
+    show(verdict, plain_console(file), verbose=True)
+    assert "2  takes no window: b/three, b/four" in file.getvalue()
+
+
+def test_known_breaks_are_marked() -> None:
+    """Beside a baseline the table tells what is known from what is new, and only the new is shown in full."""
+    new, file = replace(BREAKS, id="attention/a/new"), io.StringIO()
+    show(a_verdict(HOLDS, BREAKS, new), plain_console(file), known={BREAKS.id: "by the wrong sign"})
+    text = file.getvalue()
+    assert re.search(r"^  two +breaks \(known\)", text, re.MULTILINE)
+    assert re.search(r"^  new +BREAKS", text, re.MULTILINE)
+    assert "BREAKS attention/a/new" in text
+    assert "BREAKS attention/a/two" not in text
+    assert "attention/a/two: by the wrong sign" in text
 
 
 def test_one_exception_is_shown_once() -> None:

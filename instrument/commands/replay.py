@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 the law holds on the case, 1 it is broken, 2 it does not apply."""
-    from headcheck.console import finding_lines, tensor_lines
+    from headcheck.console import call_lines, finding_lines, tensor_lines
     from headcheck.isolation import Workers
     from headcheck.judging import law_named
     from headcheck.roles import role
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     if shown is None:
         print(f"not applicable: {row.reason}")
         return 2
-    for line in tensor_lines(shown.inputs):
+    for line in [*tensor_lines(shown.inputs), *call_lines(shown.calls)]:
         print(f"  {line}")
     for line in finding_lines(shown) if shown.observed is not None else [shown.message]:
         print(f"  {line}")

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="no table and no progress, only the last line"
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="name the laws that are not applicable")
     common_options(parser)
 
 
@@ -60,16 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
         Workers(plan, arguments.n or processes()) as workers,
     ):
         verdict = judged_apart(workers, arguments.law, progress, arguments.fuzz or 0.0)
+    compared = compare(verdict, known or ())
     console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
     if arguments.quiet:
         print(summary(verdict), file=console.file)
     else:
-        show(verdict, console)
+        show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
     exit_code = verdict.exit_code
     if known is not None:
-        compared = compare(verdict, known)
         exit_code = compared.exit_code
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
     return exit_code if write_json(arguments.json, verdict) else 2

@@ -71,6 +71,7 @@ class States(Declaration):
         "mask_kind": ("boolean", "number", "additive", None),
         "norm_order": ("pre", "post", None),
     }
+    EACH: ClassVar = {"padding": SIDES}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class TokenDeclaration(Declaration):
         "mask_rank": (2, 3, 4, None),
         "mask_kind": ("boolean", "number", "additive", None),
     }
+    EACH: ClassVar = {"padding": SIDES}
 
     def summary(self) -> dict[str, Any]:
         """As plain data: variants by their names."""

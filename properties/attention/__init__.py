@@ -2,20 +2,21 @@
 
 FAMILIES = (
     "backends",
-    "state",
+    "features",
+    "windows",
+    "ragged",
     "memory",
     "masks",
-    "heads",
-    "windows",
-    "caches",
-    "packed",
-    "ragged",
-    "features",
-    "dropout",
-    "distribution",
+    "accuracy",
     "symmetry",
     "gradients",
+    "heads",
+    "packed",
+    "caches",
+    "dropout",
+    "state",
     "dtypes",
-    "accuracy",
+    "distribution",
 )
-"""From the most specific to the most general: of several broken laws, the first says most about the fault."""
+"""In the order in which broken laws are shown: measured on the corpus, by how often the law that was named for a
+fault comes first. Laws of one family stand in the order of their module."""

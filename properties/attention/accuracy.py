@@ -29,13 +29,48 @@ def _exact(attention: AttentionSubject, x: Inputs, what: str = "output") -> Comp
 
 
 @law(
-    source=f"{VASWANI}; {BOUND}",
-    formula="|O - softmax(scale Q K^T + bias) V| <= bound",
-    guards="Anything that changes the number that comes out.",
-    share=2.0,
+    source=VASWANI,
+    formula="scale = 1 / sqrt(head_dim)",
+    guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
+    given=(default_scale, at_least(head_dim=2), one_in(4, wide_heads)),
 )
-def output_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The output is the float64 oracle's, within the rounding that the declared arithmetic explains."""
+def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """Without a scale, scores are divided by the root of head_dim, not of another size."""
+    explicit = x.but(scale=x.default_scale)
+    found = [_exact(attention, x)]
+    if attention.has("scale"):
+        found.append(attention.agree(explicit, x))
+    return found
+
+
+@law(
+    source="torch.nn.functional.scaled_dot_product_attention, argument scale",
+    formula="O(scale = s) for s in 1, 2, 1/2, 0, -1/2",
+    guards="An explicit scale that is ignored, applied on top of the default, or taken as None when it is 0.",
+    needs=("scale",),
+)
+def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
+    scales = [1.0, 0.25, 0.0, -0.5]
+    if x.is_causal and CAUSAL_SCALES in attention.avoids:
+        scales = scales[:2]
+    return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
+
+
+@law(
+    source="Milakov & Gimelshein 2018, algorithm 3: online normaliser calculation",
+    formula="scores rising or falling by steps: the maximum moves at each block, or stays in the first",
+    guards="A rescale left out or applied once only, a stale maximum (flash-attention 2717).",
+    given=(
+        one_of("values", "rising", "falling"),
+        unmasked,
+        at_least(kv_len=33),
+        one_in(3, long_rows),
+        one_in(4, causal_over_whole_blocks),
+    ),
+)
+def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Scores that rise or fall from key to key lose nothing of the others."""
     return _exact(attention, x)
 
 
@@ -102,38 +137,6 @@ def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Compariso
 
 
 @law(
-    source="Milakov & Gimelshein 2018, algorithm 3: online normaliser calculation",
-    formula="scores rising or falling by steps: the maximum moves at each block, or stays in the first",
-    guards="A rescale left out or applied once only, a stale maximum (flash-attention 2717).",
-    given=(
-        one_of("values", "rising", "falling"),
-        unmasked,
-        at_least(kv_len=33),
-        one_in(3, long_rows),
-        one_in(4, causal_over_whole_blocks),
-    ),
-)
-def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """Scores that rise or fall from key to key lose nothing of the others."""
-    return _exact(attention, x)
-
-
-@law(
-    source=VASWANI,
-    formula="scale = 1 / sqrt(head_dim)",
-    guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
-    given=(default_scale, at_least(head_dim=2), one_in(4, wide_heads)),
-)
-def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
-    """Without a scale, scores are divided by the root of head_dim, not of another size."""
-    explicit = x.but(scale=x.default_scale)
-    found = [_exact(attention, x)]
-    if attention.has("scale"):
-        found.append(attention.agree(explicit, x))
-    return found
-
-
-@law(
     source="PEP 484: where a float is expected, an int will do",
     formula="O(scale = 2) = O(scale = 2.0)",
     guards="A scale that is no float taken for none.",
@@ -149,20 +152,6 @@ def a_whole_scale_is_a_scale(attention: AttentionSubject, x: Inputs) -> Comparis
     except SubjectRaised as refusal:
         raise NotApplicable(f"a scale of type int is refused: {refusal}") from refusal
     return within(observed, attention(y), 2 * attention.bound(y))
-
-
-@law(
-    source="torch.nn.functional.scaled_dot_product_attention, argument scale",
-    formula="O(scale = s) for s in 1, 2, 1/2, 0, -1/2",
-    guards="An explicit scale that is ignored, applied on top of the default, or taken as None when it is 0.",
-    needs=("scale",),
-)
-def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
-    """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
-    scales = [1.0, 0.25, 0.0, -0.5]
-    if x.is_causal and CAUSAL_SCALES in attention.avoids:
-        scales = scales[:2]
-    return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
 
 
 @law(
@@ -279,3 +268,14 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
     if y.kv_len == 0 and attention.declaration.empty_rows not in ("zeros", None):
         raise NotApplicable("what no keys give is not declared")
     return within(output, torch.zeros(output.shape, dtype=torch.float64), 0.0)
+
+
+@law(
+    source=f"{VASWANI}; {BOUND}",
+    formula="|O - softmax(scale Q K^T + bias) V| <= bound",
+    guards="Anything that changes the number that comes out.",
+    share=2.0,
+)
+def output_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The output is the float64 oracle's, within the rounding that the declared arithmetic explains."""
+    return _exact(attention, x)

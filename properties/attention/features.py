@@ -107,9 +107,9 @@ def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Co
 @law(
     source=PRESS,
     formula="ALiBi = (bias -slope |i - j|)",
-    guards="The sign, |i - j| missing, slopes of the wrong head (mlx 343, x-transformers 4ed4d0a).",
+    guards="The sign, |i - j| missing, slopes of the wrong head (mlx 343, x-transformers 4ed4d0a); positions in 16 bits.",
     needs=("alibi",),
-    given=(one_of("alibi", True),),
+    given=(one_of("alibi", True), one_in(6, long_rows)),
 )
 def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> Comparison:
     """ALiBi lowers each score by the head's slope times the distance."""

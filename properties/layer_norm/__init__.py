@@ -1,4 +1,4 @@
 """Laws of a layer norm: f(x, weight, bias, eps)."""
 
-FAMILIES = ("memory", "epsilon", "statistics", "affine", "symmetry", "state", "gradients", "accuracy")
+FAMILIES = ("memory", "symmetry", "affine", "epsilon", "statistics", "state", "gradients", "accuracy")
 """From the most specific to the most general: of several broken laws, the first says most about the fault."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from headcheck.declarations import Declaration, EmptyRows, require_one_of
+from headcheck.declarations import Declaration, EmptyRows
 
 Weights = Mapping[str, Tensor]
 """w_q, w_k, w_v, w_o of shape (out, in), as in nn.Linear, and b_q, b_k, b_v, b_o where there are biases."""
@@ -83,15 +83,4 @@ class MultiHeadAttention(Declaration):
         "empty_rows": ("zeros", "mean", "nan", "undefined", None),
         "weights": ("averaged", "per-head", False, None),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind in self.masks or ():
-            require_one_of("masks", kind, ("boolean", "additive"))
-        for shape in self.mask_shapes or ():
-            require_one_of("mask_shapes", shape, MASK_SHAPES)
-
-    def summary(self) -> dict[str, Any]:
-        """As plain data: `load` by its name."""
-        plain = super().summary()
-        return plain | ({"load": getattr(self.load, "__name__", "a function")} if self.load else {})
+    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES}

@@ -1,0 +1,69 @@
+"""What a law gives to a subject, call by call: the mask, the cut or the cotangent of its own that its case does not hold.
+
+It is listened to while the smallest counterexample is run once more, where all calls to implementations pass.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import Tensor
+
+SMALL = 64
+"""Tensors of more numbers than this are not written out."""
+MOST = 3
+"""So many calls are told."""
+COTANGENT = "cotangent"
+"""What a gradient begins with: no input of the call."""
+Call = dict[str, Any]
+
+_calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
+
+
+@contextmanager
+def listening() -> Iterator[list[Call]]:
+    """The calls that are made within, each with its arguments by name: small tensors as lists, and flags."""
+    heard: list[Call] = []
+    token = _calls.set(heard)
+    try:
+        yield heard
+    finally:
+        _calls.reset(token)
+
+
+def is_listening() -> bool:
+    """Whether calls are to be noted."""
+    return _calls.get() is not None
+
+
+def note(arguments: Mapping[str, Any]) -> None:
+    """Keep what a call is given, as it is before the call. What it is given of an answer of its own is left out."""
+    calls = _calls.get()
+    tensors = {name: each for name, each in arguments.items() if isinstance(each, Tensor) and each.is_leaf}
+    if calls is None or not tensors:
+        return
+    small = {name: each.detach().tolist() for name, each in tensors.items() if each.numel() <= SMALL}
+    flags = {name: each for name, each in arguments.items() if each is True}
+    calls.append(small | flags)
+
+
+def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
+    """The first calls that differ, each by what is not among the inputs that are shown already."""
+    known = {_in_a_row(each) for each in inputs.values() if isinstance(each, list)}
+    found: list[Call] = []
+    for call in calls:
+        other = {
+            name: each
+            for name, each in call.items()
+            if (_in_a_row(each) not in known if isinstance(each, list) else name not in inputs)
+            or name == COTANGENT
+        }
+        if other and other not in found:
+            found.append(other)
+    return found[:MOST]
+
+
+def _in_a_row(value: Any) -> str:
+    """The numbers of a tensor: another order of its axes of size 1 is no other tensor, False is not 0."""
+    return " ".join(map(_in_a_row, value)) if isinstance(value, list) else repr(value)
