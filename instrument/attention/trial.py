@@ -1,6 +1,8 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Literal
 
@@ -11,7 +13,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
@@ -83,23 +85,41 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
             supported.append(dtype)
         else:
             notes.append(f"{dtype}: not supported ({problem})")
-    if supported:
+    if set(supported) - declared:
         return tuple(supported), notes
-    works_elsewhere = "float32" not in wanted and _attempt(trial, _PLAIN) is None
+    works_elsewhere = not supported and "float32" not in wanted and _attempt(trial, _PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    return ("float32",) if "float32" in wanted else wanted, notes
+    require_callable(_plain_calls(trial, wanted), "f(query, key, value)")
+    return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
 _PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
+_SIZES = ((3, 4), (1, 16), (16, 64), (128, 128))
+"""Length and dim of plain calls: some kernels take whole blocks only."""
+
+
+def _plain_calls(
+    trial: AttentionSubject, dtypes: tuple[str, ...]
+) -> Iterator[LawBroken | NotApplicable | None]:
+    """Why each plain call does not work, or None if it does."""
+    for (length, dim), dtype in product(_SIZES, dtypes):
+        sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+        yield _failure(trial, _PLAIN.but(dtype=dtype, **sizes))
 
 
 def _attempt(trial: AttentionSubject, case: Case) -> str | None:
+    """Why a call does not work, in words, or None if it does."""
+    failure = _failure(trial, case)
+    return None if failure is None else str(failure)
+
+
+def _failure(trial: AttentionSubject, case: Case) -> LawBroken | NotApplicable | None:
     """Why a call does not work, or None if it does."""
     try:
         trial(build(case, trial.alignment))
     except (LawBroken, NotApplicable) as problem:
-        return str(problem)
+        return problem
     return None
 
 
