@@ -75,11 +75,10 @@ def probe(subject: Any, *, role: str | None = None, device: str | None = None) -
     from headcheck.pasting import found_out
 
     loaded = make_plan(subject, role=role, device=device).loaded()
-    name = loaded.name.rpartition(":")[2]
     with undisturbed():
         if loaded.role == "attention":
-            return probe_function(loaded.declaration, device=loaded.device, name=name)
-        return found_out(loaded.declaration, device=loaded.device, name=name)
+            return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
+        return found_out(loaded.declaration, device=loaded.device, name=loaded.function)
 
 
 def make_plan(

@@ -51,7 +51,8 @@ class Plan:
             raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
         role = role_name(attribute, self.role)
         declaration = role_named(role).declare(attribute, name)
-        return Loaded(self, role, declaration, name or declaration.name)
+        function = "" if is_declaration(attribute) else name.rpartition(":")[2]
+        return Loaded(self, role, declaration, name or declaration.name, function)
 
     @property
     def spec(self) -> str | None:
@@ -101,6 +102,8 @@ class Loaded:
     role: str
     declaration: Any
     name: str
+    function: str = ""
+    """What was typed for the function itself; nothing where that names a declaration around it."""
 
     @property
     def device(self) -> str:

@@ -195,3 +195,29 @@ def test_other_roles_are_probed_too(subject: Any, role: str | None, fields: dict
     names: dict[str, Any] = {subject.__name__: subject}
     exec(probed.pasted, names)
     assert names["subject"] == probed.declaration.but(name=names["subject"].name)
+
+
+DECLARED = """
+import headcheck
+
+def own(q, k, v, blocked=None):
+    return headcheck.reference.attention(q, k, v).output if blocked is None else 0 * q
+
+mapped = headcheck.Attention(own, arguments={"attn_mask": "blocked"}, effort=0.5)
+turned = headcheck.Rotary(headcheck.reference.rotary, base=500.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "kept"),
+    [
+        ("mapped", "headcheck.Attention(\n    own,", 'arguments={"attn_mask": "blocked"}'),
+        ("turned", "headcheck.Rotary(\n    rotary,", "base=500.0"),
+    ],
+)
+def test_of_a_declaration_the_function_is_printed(name: str, head: str, kept: str, tmp_path: Path) -> None:
+    """A declaration around a declaration would not work when it is pasted: it stands around the function itself."""
+    (tmp_path / "own_kernel.py").write_text(DECLARED)
+    pasted = headcheck.probe(f"{tmp_path}/own_kernel.py:{name}").pasted
+    assert head in pasted
+    assert kept in pasted
