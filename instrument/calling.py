@@ -99,6 +99,22 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
         return None
 
 
+def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]) -> None:
+    """SubjectError: an argument is declared under a name that the function has no parameter of.
+
+    declared: canonical argument -> the name by which the function is said to take it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for argument, name in declared.items():
+        if name not in parameters:
+            raise SubjectError(
+                f"arguments={{{argument!r}: {name!r}}} is declared, and the function has no parameter {name!r}; "
+                f"it has: {', '.join(parameters) or 'none'}"
+            )
+
+
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 

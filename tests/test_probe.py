@@ -221,3 +221,36 @@ def test_of_a_declaration_the_function_is_printed(name: str, head: str, kept: st
     pasted = headcheck.probe(f"{tmp_path}/own_kernel.py:{name}").pasted
     assert head in pasted
     assert kept in pasted
+
+
+def unknown_mask(q: Tensor, k: Tensor, v: Tensor, blocked: Tensor | None = None) -> Tensor:
+    return scaled_dot_product_attention(q, k, v, None if blocked is None else ~blocked)
+
+
+CURE = "not recognised, left at their defaults: blocked; if blocked is the mask, declare arguments={'attn_mask': 'blocked'}"
+
+
+def test_a_parameter_that_is_not_recognised_is_told() -> None:
+    """A mask of another name is neither denied nor passed over: probe and verdict say how it is declared."""
+    assert CURE in untold(headcheck.probe(unknown_mask))["masks"]
+    assert any(
+        CURE in note
+        for note in headcheck.verify(
+            unknown_mask, profile=Profile("tiny", seeded=6, drawn=2), laws="right-form"
+        ).notes
+    )
+    declared = headcheck.Attention(unknown_mask, arguments={"attn_mask": "blocked"})
+    assert found(headcheck.probe(declared))["true_means"] == "block"
+
+
+def test_an_argument_declared_under_a_name_that_is_none_is_refused() -> None:
+    """In one line, with the names that there are; a function and a module of any role alike."""
+    declared = headcheck.Attention(unknown_mask, arguments={"attn_mask": "hidden"})
+    with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: q, k, v, blocked"):
+        headcheck.verify(declared, profile=Profile("tiny", seeded=6, drawn=2))
+    turned = headcheck.Rotary(rotary, arguments={"base": "theta"})
+    with pytest.raises(SubjectError, match="'base': 'theta'} is declared, .* it has: x, positions, base"):
+        headcheck.verify(turned, profile=Profile("tiny", seeded=6, drawn=2))
+    module = headcheck.Encoder(torch.nn.TransformerEncoderLayer(8, 2), arguments={"is_real": "hidden"})
+    with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: src, src_mask"):
+        headcheck.verify(module, profile=Profile("tiny", seeded=6, drawn=2))

@@ -1,5 +1,6 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -13,7 +14,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.calling import SubjectRaised, require_callable
+from headcheck.calling import SubjectRaised, parameters_of, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
@@ -58,6 +59,8 @@ def prepare(
         notes.append(
             f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
         )
+    if unknown := unrecognised_note(trial):
+        notes.append(unknown)
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
@@ -73,6 +76,20 @@ def prepare(
     )
     subject.found = trial.found
     return subject, notes
+
+
+def unrecognised_note(trial: AttentionSubject) -> str:
+    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+    parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [each.name for each in parameters if each.kind not in stars]
+    unknown = [name for name in named if name not in trial.arguments.values()]
+    if not unknown:
+        return ""
+    said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
+    if "attn_mask" in trial.arguments:
+        return said
+    return f"{said}; if {unknown[0]} is the mask, declare arguments={{'attn_mask': '{unknown[0]}'}}"
 
 
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:

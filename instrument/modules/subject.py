@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of
+from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of, require_parameters
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -96,7 +96,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.autocast = False
         """Whether calls are made under autocast to bfloat16."""
         self._bounds = cache(self._measured)
-        named = parameters_of(self.module.forward if self.module is not None else self.function) or {}
+        require_parameters(self.function, declaration.arguments)
+        named = parameters_of(self.function) or {}
         self.places: dict[str, str | None] = {
             argument: declaration.arguments.get(argument)
             or next((alias for alias in aliases if alias in named), None)
