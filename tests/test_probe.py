@@ -227,7 +227,10 @@ def unknown_mask(q: Tensor, k: Tensor, v: Tensor, blocked: Tensor | None = None)
     return scaled_dot_product_attention(q, k, v, None if blocked is None else ~blocked)
 
 
-CURE = "not recognised, left at their defaults: blocked; if blocked is the mask, declare arguments={'attn_mask': 'blocked'}"
+CURE = (
+    "not recognised, left at their defaults: blocked; "
+    "if blocked is the mask, declare arguments={'attn_mask': 'blocked'}"
+)
 
 
 def test_a_parameter_that_is_not_recognised_is_told() -> None:
@@ -249,7 +252,7 @@ def test_an_argument_declared_under_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: q, k, v, blocked"):
         headcheck.verify(declared, profile=Profile("tiny", seeded=6, drawn=2))
     turned = headcheck.Rotary(rotary, arguments={"base": "theta"})
-    with pytest.raises(SubjectError, match="'base': 'theta'} is declared, .* it has: x, positions, base"):
+    with pytest.raises(SubjectError, match=r"'base': 'theta'} is declared, .* it has: x, positions, base"):
         headcheck.verify(turned, profile=Profile("tiny", seeded=6, drawn=2))
     module = headcheck.Encoder(torch.nn.TransformerEncoderLayer(8, 2), arguments={"is_real": "hidden"})
     with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: src, src_mask"):

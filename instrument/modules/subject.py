@@ -116,7 +116,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
     def made(self, given: Any) -> Any:
         """A copy of the module that was given, or of what a function without parameters makes."""
         if not isinstance(given, nn.Module) and _needs_nothing(given):
-            given = self._from(given, seed=0)
+            given = constructed(given, "", lambda: self._from(given, seed=0))
         if isinstance(given, type):
             raise SubjectError(
                 f"{given.__name__} needs arguments; name a function without parameters that makes one"
@@ -274,6 +274,18 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         finally:
             self.scale = 1.0
         return False
+
+
+def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
+    """What a maker makes to begin with. SubjectError: it raises, and no call was made yet."""
+    try:
+        return make()
+    except LawBroken as problem:
+        name = getattr(maker, "__name__", "the maker")
+        raise SubjectError(
+            f"no module could be made by {name}({arguments}): {problem}; "
+            "name an instance, or a function without parameters that makes one"
+        ) from problem
 
 
 def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
