@@ -88,6 +88,14 @@ class Plan:
         return line or f"headcheck.verify(subject, laws={law_id!r}, profile={name!r}{self._keywords})"
 
     @property
+    def probe(self) -> str:
+        """The line that finds the conventions out."""
+        if self.spec is None:
+            return "headcheck.probe(subject)"
+        role = ("--role", self.role) if self.role else ()
+        return f"`{shlex.join(['headcheck', 'probe', self.spec, *role])}`"
+
+    @property
     def _keywords(self) -> str:
         """What is not at its default, as Python."""
         given = {"dtype": self.dtypes, "device": self.device, "role": self.role, "seed": self.seed}

@@ -257,3 +257,29 @@ def test_an_argument_declared_under_a_name_that_is_none_is_refused() -> None:
     module = headcheck.Encoder(torch.nn.TransformerEncoderLayer(8, 2), arguments={"is_real": "hidden"})
     with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: src, src_mask"):
         headcheck.verify(module, profile=Profile("tiny", seeded=6, drawn=2))
+
+
+def bshd(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+
+LAYOUT = "the shapes are those of layout bshd: declare headcheck.Attention(..., layout='bshd')"
+AT_ONCE = "most laws break at once, as where conventions are not declared: "
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_verdict_says_where_conventions_are_not_declared(isolate: bool) -> None:
+    """Another layout is named, and where most laws break at their first example, so is the probe."""
+    few: Any = {
+        "profile": Profile("tiny", seeded=1, drawn=0, shrinks=0),
+        "dtype": "float32",
+        "laws": "accuracy",
+    }
+    notes = headcheck.verify(f"{__file__}:bshd", **few, isolate=isolate).notes
+    assert LAYOUT in notes
+    assert notes[-1].startswith(AT_ONCE + "`headcheck probe ")
+    assert notes[-1].endswith("test_probe.py:bshd` finds them out")
+    for right in (headcheck.Attention(bshd, layout="bshd"), kernels.right):
+        notes = headcheck.verify(right, **few).notes
+        assert not [note for note in notes if note == LAYOUT or note.startswith(AT_ONCE)]

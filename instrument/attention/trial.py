@@ -59,8 +59,7 @@ def prepare(
         notes.append(
             f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
         )
-    if unknown := unrecognised_note(trial):
-        notes.append(unknown)
+    notes += [each for each in (_layout_note(trial), unrecognised_note(trial)) if each]
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
@@ -76,6 +75,23 @@ def prepare(
     )
     subject.found = trial.found
     return subject, notes
+
+
+def _layout_note(trial: AttentionSubject) -> str:
+    """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
+    case = _PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
+    if trial.is_packed or _attempt(trial, case) is None:
+        return ""
+    for layout in ("bhsd", "bshd"):
+        turned = AttentionSubject(
+            trial.declaration.but(layout=layout),
+            dtypes=trial.dtypes,
+            arithmetic=trial.arithmetic,
+            device=trial.device,
+        )
+        if _attempt(turned, case) is None:
+            return f"the shapes are those of layout {layout}: declare headcheck.Attention(..., layout={layout!r})"
+    return ""
 
 
 def unrecognised_note(trial: AttentionSubject) -> str:
