@@ -3,17 +3,22 @@
 import inspect
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headcheck import heard
-from headcheck.comparison import LawBroken
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.errors import SubjectError
 
 
-class SubjectRaised(LawBroken):
+class NoAnswer(LawBroken):
+    """A call gave no tensor at all: it raised, returned something else, or cannot be made."""
+
+
+class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
     def __init__(self, problem: BaseException) -> None:
@@ -21,6 +26,24 @@ class SubjectRaised(LawBroken):
         kind = type(problem).__name__
         super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
         self.problem = problem
+
+
+def require_callable(attempts: Iterable[LawBroken | NotApplicable | None], canonical: str) -> None:
+    """SubjectError: none of these plain calls gives a tensor, and not all are refused, which is no mistake.
+
+    attempts: why each of them does not work, or None if it does, the plainest first; they end at one that is
+    for laws to judge. canonical: the call, as a user would write it.
+    """
+    reasons = []
+    for why in attempts:
+        if not isinstance(why, NoAnswer | NotApplicable):
+            return
+        reasons += [why] if isinstance(why, NoAnswer) else []
+    if reasons:
+        raise SubjectError(
+            f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}; "
+            "name a function around it that can be, or its role with --role"
+        )
 
 
 class Clock:
@@ -71,7 +94,8 @@ def plain_tensor(
 ) -> Tensor:
     """The returned tensor. LawBroken: it is none, or of another shape, dtype or device."""
     if type(returned) not in (Tensor, torch.nn.Parameter):
-        raise LawBroken(f"returned {kind_of(returned)}, expected a torch.Tensor")
+        kind = LawBroken if isinstance(returned, Tensor) else NoAnswer
+        raise kind(f"returned {kind_of(returned)}, expected a torch.Tensor")
     if tuple(returned.shape) != shape:
         raise LawBroken(f"{what} has shape {tuple(returned.shape)}, expected {shape}")
     if returned.dtype != dtype:
@@ -89,6 +113,22 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return None
+
+
+def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]) -> None:
+    """SubjectError: an argument is declared under a name that the function has no parameter of.
+
+    declared: canonical argument -> the name by which the function is said to take it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for argument, name in declared.items():
+        if name not in parameters:
+            raise SubjectError(
+                f"arguments={{{argument!r}: {name!r}}} is declared, and the function has no parameter {name!r}; "
+                f"it has: {', '.join(parameters) or 'none'}"
+            )
 
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

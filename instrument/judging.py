@@ -19,6 +19,8 @@ from headcheck.laws import Law, all_laws, choose
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
 from headcheck.verdict import LawResult, Verdict
 
+MANY = 10
+"""Of fewer laws that are judged, nothing is said about most of them."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -75,11 +77,10 @@ def probe(subject: Any, *, role: str | None = None, device: str | None = None) -
     from headcheck.pasting import found_out
 
     loaded = make_plan(subject, role=role, device=device).loaded()
-    name = loaded.name.rpartition(":")[2]
     with undisturbed():
         if loaded.role == "attention":
-            return probe_function(loaded.declaration, device=loaded.device, name=name)
-        return found_out(loaded.declaration, device=loaded.device, name=name)
+            return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
+        return found_out(loaded.declaration, device=loaded.device, name=loaded.function)
 
 
 def make_plan(
@@ -178,6 +179,7 @@ def verdict_of(
     plan: Plan, introduction: Introduction, rows: list[LawResult], duration_s: float, unfinished: str = ""
 ) -> Verdict:
     """The rows of one subject, with all that a reader of them needs to know."""
+    notes = [*introduction.notes, *_conventions_note(plan, introduction.role, rows)]
     return Verdict(
         subject=introduction.name,
         role=introduction.role,
@@ -187,9 +189,18 @@ def verdict_of(
         duration_s=duration_s,
         environment=dict(introduction.environment),
         declaration=introduction.declaration,
-        notes=list(introduction.notes),
+        notes=notes,
         unfinished=unfinished,
     )
+
+
+def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[str]:
+    """Where most laws break at their first example, it may be a convention and no fault."""
+    judged = [row for row in rows if row.outcome != "not-applicable"]
+    at_once = [row for row in judged if row.counterexample and row.counterexample.found_after == 1]
+    if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
+        return []
+    return [f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out"]
 
 
 def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:

@@ -1,6 +1,7 @@
 """From what a user types to what it names: a built-in, package.module:attribute or file.py:attribute."""
 
 import ast
+import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from headcheck.errors import SubjectError
-from headcheck.roles import HOMES
+from headcheck.roles import HOMES, MODULES
 from headcheck.roles import role as role_named
 from headcheck.subjects import builtins, families
 from headcheck.subjects import named as built_in
@@ -41,7 +42,10 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
     """The role of a subject: a declaration says it; a plain callable has the one asked for, or one that knows it."""
     if not is_declaration(attribute):
         known = (name for name in HOMES if role_named(name).recognises(attribute))
-        found = asked or next(known, "attention")
+        found = asked or next(known, "")
+        if not found:
+            _require_attention(attribute)
+            found = "attention"
         if isinstance(attribute, type) and not getattr(role_named(found), "classes", False):
             raise SubjectError(
                 f"{attribute.__name__} is a class; make an instance of it in a file, and name that"
@@ -51,6 +55,39 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
     if asked and asked != role:
         raise SubjectError(f"the subject is declared as {role}; leave out --role {asked}")
     return role
+
+
+def _require_attention(attribute: Any) -> None:
+    """SubjectError: it is a module, made or to be made, whose forward cannot take query, key and value."""
+    kind = attribute if isinstance(attribute, type) else type(attribute)
+    if not _is_module_class(kind):
+        return
+    try:
+        takes = [*inspect.signature(kind.forward).parameters.values()][1:]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return
+    given = takes[:3]
+    optional = any(each.default is not each.empty and each.name[0] not in "kv" for each in given)
+    if any(each.kind is each.VAR_POSITIONAL for each in given) or (len(given) == 3 and not optional):
+        return
+    names = [each.name for each in takes]
+    raise SubjectError(
+        f"{kind.__name__} is a module that takes ({', '.join(names)}), not query, key and value, and its name "
+        f"tells no other role; say it with --role: {_likely_roles(kind.__name__, names)}"
+    )
+
+
+def _likely_roles(name: str, parameters: list[str]) -> str:
+    """The role that its name or first parameter points to, or all that are roles of modules."""
+    words = {
+        "multi_head_attention": ("att",),
+        "causal_lm": ("token", "ids", "idx"),
+        "vision": ("image", "pixel"),
+    }
+    said = f"{name} {parameters[0] if parameters else ''}".lower()
+    return next(
+        (role for role, signs in words.items() if any(sign in said for sign in signs)), ", ".join(MODULES)
+    )
 
 
 def is_declaration(attribute: Any) -> bool:

@@ -37,7 +37,7 @@ def found_out(declaration: Any, *, device: str = "cpu", name: str = "") -> Found
 
 
 def identifier(declaration: Any, name: str) -> str:
-    """The subject's name where it can stand in Python, or its function's own."""
+    """The name that was typed for the function, where it can stand in Python, or the function's own."""
     known = name if name.isidentifier() else getattr(declaration.function, "__name__", "")
     return known if known.isidentifier() else "my_function"
 

@@ -51,7 +51,8 @@ class Plan:
             raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
         role = role_name(attribute, self.role)
         declaration = role_named(role).declare(attribute, name)
-        return Loaded(self, role, declaration, name or declaration.name)
+        function = "" if is_declaration(attribute) else name.rpartition(":")[2]
+        return Loaded(self, role, declaration, name or declaration.name, function)
 
     @property
     def spec(self) -> str | None:
@@ -87,6 +88,14 @@ class Plan:
         return line or f"headcheck.verify(subject, laws={law_id!r}, profile={name!r}{self._keywords})"
 
     @property
+    def probe(self) -> str:
+        """The line that finds the conventions out."""
+        if self.spec is None:
+            return "headcheck.probe(subject)"
+        role = ("--role", self.role) if self.role else ()
+        return f"`{shlex.join(['headcheck', 'probe', self.spec, *role])}`"
+
+    @property
     def _keywords(self) -> str:
         """What is not at its default, as Python."""
         given = {"dtype": self.dtypes, "device": self.device, "role": self.role, "seed": self.seed}
@@ -101,6 +110,8 @@ class Loaded:
     role: str
     declaration: Any
     name: str
+    function: str = ""
+    """What was typed for the function itself; nothing where that names a declaration around it."""
 
     @property
     def device(self) -> str:

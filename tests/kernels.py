@@ -41,20 +41,18 @@ def raises(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scaled_dot_product_attention(query, key, value)
 
 
-def always_raises(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    raise RuntimeError("out of luck")
-
-
 def refuses_all(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     raise NotImplementedError("this kernel takes no call at all")
 
 
+def refuses_two_batches(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    if len(query) > 1:
+        raise NotImplementedError("this kernel takes one sequence")
+    return scaled_dot_product_attention(query, key, value)
+
+
 def wrong_shape(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scaled_dot_product_attention(query, key, value).transpose(1, 2)
-
-
-def returns_none(query: Tensor, key: Tensor, value: Tensor) -> None:
-    return None
 
 
 def takes_one(query: Tensor) -> Tensor:

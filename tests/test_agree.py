@@ -159,10 +159,11 @@ def test_what_a_forced_kernel_does_not_take_is_not_applicable() -> None:
     """With may_refuse, NotImplementedError is a reason; without it, it breaks the law."""
     outcomes = []
     for may_refuse in (True, False):
-        declared = Attention(kernels.refuses_all, may_refuse=may_refuse, dtypes=("float32",))
+        declared = Attention(kernels.refuses_two_batches, may_refuse=may_refuse, dtypes=("float32",))
         ready, _ = attention_role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
         engine = Engine(attention_role, ready, TINY, 0, lambda law, case: str(case))
-        outcomes.append(engine.judge(all_laws()["attention/accuracy/output-is-within-the-bound"]).outcome)
+        law = all_laws()["attention/symmetry/permuting-batches-permutes-batches"]
+        outcomes.append(engine.judge(law).outcome)
     assert outcomes == ["not-applicable", "breaks"]
 
 

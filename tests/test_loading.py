@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
@@ -88,11 +90,57 @@ def test_a_mistake_is_told_in_one_line(spec: str, message: str) -> None:
 
 
 def test_a_class_of_modules_is_for_the_roles_that_make_them() -> None:
-    """Multi-head attention is made by headcheck, of several sizes; of another role the user names an instance."""
+    """Multi-head attention is made by headcheck, of several sizes; of attention the user names an instance."""
     attribute, _ = load("torch.nn:MultiheadAttention")
     assert role_name(attribute) == "multi_head_attention"
-    with pytest.raises(SubjectError, match="Linear is a class; make an instance"):
-        role_name(load("torch.nn:Linear")[0])
+    with pytest.raises(SubjectError, match="Bilinear3 is a class; make an instance"):
+        role_name(Bilinear3)
+
+
+class Bilinear3(nn.Module):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return query @ key.mT @ value
+
+
+class SelfAttn(nn.Module):
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return hidden_states
+
+
+class TinyGPT(nn.Module):
+    def forward(self, idx: Tensor) -> Tensor:
+        return idx
+
+
+class Reader(nn.Module):
+    def forward(self, input_ids: Tensor, mask: Tensor | None = None, cache: Any = None) -> Tensor:
+        return input_ids
+
+
+@pytest.mark.parametrize("made", [lambda kind: kind, lambda kind: kind()], ids=["class", "instance"])
+def test_a_module_is_recognised_as_its_class_is(made: Callable[[type[nn.Module]], Any]) -> None:
+    """By the name of the class; where that tells nothing, a module that cannot take query, key, value is refused."""
+    assert role_name(made(TinyGPT)) == "causal_lm"
+    assert role_name(made(SelfAttn), "encoder") == "encoder"
+    takes = r"takes \(hidden_states, attention_mask\), not query, key and value"
+    with pytest.raises(SubjectError, match=takes + r".*; say it with --role: multi_head_attention$"):
+        role_name(made(SelfAttn))
+    with pytest.raises(SubjectError, match=r"Reader is a module .* --role: causal_lm$"):
+        role_name(made(Reader))
+    with pytest.raises(
+        SubjectError, match=r"--role: multi_head_attention, encoder, decoder, seq2seq, causal_lm, vision$"
+    ):
+        role_name(made(nn.Identity))
+
+
+def test_a_module_of_query_key_and_value_is_attention() -> None:
+    """Also where keys and values are those of the query unless they are given."""
+
+    class Own(nn.Module):
+        def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
+            return q
+
+    assert role_name(Bilinear3()) == role_name(Own()) == "attention"
 
 
 BROKEN_FILES = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcheck import MultiHeadAttention, reference
+from headcheck import MultiHeadAttention, reference, verify
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.projections import Layout, fits, found_projections
 from headcheck.modules.multi_head.subject import MultiHeadSubject
@@ -121,3 +121,25 @@ def test_a_convention_that_nobody_knows_is_refused() -> None:
     """Shapes and kinds of a mask are words of a list."""
     with pytest.raises(SubjectError, match="mask_shapes='kq' is not a convention"):
         MultiHeadAttention(nn.MultiheadAttention, mask_shapes=("kq",))
+
+
+def test_a_module_that_cannot_be_made_is_told_apart_from_a_call() -> None:
+    """A class that takes a configuration, and a maker that raises: construction failed, and the cure is named."""
+
+    class Configured(nn.Module):
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+
+    def failing() -> nn.Module:
+        raise RuntimeError("no weights file")
+
+    cure = "; name an instance, or a function without parameters that makes one"
+    with pytest.raises(
+        SubjectError, match=r"no module could be made by Configured\(4, 2\): .*3 were given" + cure
+    ):
+        verify(Configured, role="multi_head_attention")
+    for name in ("multi_head_attention", "causal_lm"):
+        with pytest.raises(
+            SubjectError, match=r"made by failing\(\): raised RuntimeError: no weights file" + cure
+        ):
+            verify(failing, role=name)

@@ -195,3 +195,91 @@ def test_other_roles_are_probed_too(subject: Any, role: str | None, fields: dict
     names: dict[str, Any] = {subject.__name__: subject}
     exec(probed.pasted, names)
     assert names["subject"] == probed.declaration.but(name=names["subject"].name)
+
+
+DECLARED = """
+import headcheck
+
+def own(q, k, v, blocked=None):
+    return headcheck.reference.attention(q, k, v).output if blocked is None else 0 * q
+
+mapped = headcheck.Attention(own, arguments={"attn_mask": "blocked"}, effort=0.5)
+turned = headcheck.Rotary(headcheck.reference.rotary, base=500.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "kept"),
+    [
+        ("mapped", "headcheck.Attention(\n    own,", 'arguments={"attn_mask": "blocked"}'),
+        ("turned", "headcheck.Rotary(\n    rotary,", "base=500.0"),
+    ],
+)
+def test_of_a_declaration_the_function_is_printed(name: str, head: str, kept: str, tmp_path: Path) -> None:
+    """A declaration around a declaration would not work when it is pasted: it stands around the function itself."""
+    (tmp_path / "own_kernel.py").write_text(DECLARED)
+    pasted = headcheck.probe(f"{tmp_path}/own_kernel.py:{name}").pasted
+    assert head in pasted
+    assert kept in pasted
+
+
+def unknown_mask(q: Tensor, k: Tensor, v: Tensor, blocked: Tensor | None = None) -> Tensor:
+    return scaled_dot_product_attention(q, k, v, None if blocked is None else ~blocked)
+
+
+CURE = (
+    "not recognised, left at their defaults: blocked; "
+    "if blocked is the mask, declare arguments={'attn_mask': 'blocked'}"
+)
+
+
+def test_a_parameter_that_is_not_recognised_is_told() -> None:
+    """A mask of another name is neither denied nor passed over: probe and verdict say how it is declared."""
+    assert CURE in untold(headcheck.probe(unknown_mask))["masks"]
+    assert any(
+        CURE in note
+        for note in headcheck.verify(
+            unknown_mask, profile=Profile("tiny", seeded=6, drawn=2), laws="right-form"
+        ).notes
+    )
+    declared = headcheck.Attention(unknown_mask, arguments={"attn_mask": "blocked"})
+    assert found(headcheck.probe(declared))["true_means"] == "block"
+
+
+def test_an_argument_declared_under_a_name_that_is_none_is_refused() -> None:
+    """In one line, with the names that there are; a function and a module of any role alike."""
+    declared = headcheck.Attention(unknown_mask, arguments={"attn_mask": "hidden"})
+    with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: q, k, v, blocked"):
+        headcheck.verify(declared, profile=Profile("tiny", seeded=6, drawn=2))
+    turned = headcheck.Rotary(rotary, arguments={"base": "theta"})
+    with pytest.raises(SubjectError, match=r"'base': 'theta'} is declared, .* it has: x, positions, base"):
+        headcheck.verify(turned, profile=Profile("tiny", seeded=6, drawn=2))
+    module = headcheck.Encoder(torch.nn.TransformerEncoderLayer(8, 2), arguments={"is_real": "hidden"})
+    with pytest.raises(SubjectError, match="no parameter 'hidden'; it has: src, src_mask"):
+        headcheck.verify(module, profile=Profile("tiny", seeded=6, drawn=2))
+
+
+def bshd(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+
+LAYOUT = "the shapes are those of layout bshd: declare headcheck.Attention(..., layout='bshd')"
+AT_ONCE = "most laws break at once, as where conventions are not declared: "
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_verdict_says_where_conventions_are_not_declared(isolate: bool) -> None:
+    """Another layout is named, and where most laws break at their first example, so is the probe."""
+    few: Any = {
+        "profile": Profile("tiny", seeded=1, drawn=0, shrinks=0),
+        "dtype": "float32",
+        "laws": "accuracy",
+    }
+    notes = headcheck.verify(f"{__file__}:bshd", **few, isolate=isolate).notes
+    assert LAYOUT in notes
+    assert notes[-1].startswith(AT_ONCE + "`headcheck probe ")
+    assert notes[-1].endswith("test_probe.py:bshd` finds them out")
+    for right in (headcheck.Attention(bshd, layout="bshd"), kernels.right):
+        notes = headcheck.verify(right, **few).notes
+        assert not [note for note in notes if note == LAYOUT or note.startswith(AT_ONCE)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from headcheck.attention import packs
 from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
-from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
+from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
@@ -89,6 +89,7 @@ class Edge:
         """Features that the signature offers and the function, undeclared, refused on a plain case."""
         self.found: frozenset[str] = frozenset()
         """Features that the signature does not show, and the function has."""
+        require_parameters(declaration.function, declaration.arguments)
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
 
     @property

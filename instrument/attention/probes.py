@@ -20,7 +20,7 @@ from headcheck.attention.bench import Bench, Finding, probe
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import LOW_PRECISION, infer_arithmetic
+from headcheck.attention.trial import LOW_PRECISION, infer_arithmetic, unrecognised_note
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import DTYPES
 from headcheck.errors import SubjectError
@@ -123,8 +123,10 @@ def boolean_mask(bench: Bench) -> Finding | Iterator[Finding]:
 @probe
 def mask_kinds(bench: Bench) -> Finding:
     """Which kinds of masks have their effect."""
-    if bench.subject(masks=None).lacks("attn_mask"):
-        return Finding("masks", "masks", (), "there is no parameter for a mask")
+    subject = bench.subject(masks=None)
+    if subject.lacks("attn_mask"):
+        unknown = unrecognised_note(subject)
+        return Finding("masks", "masks", (), unknown or "there is no parameter for a mask", told=not unknown)
     cases = {
         "boolean": bench.inputs(mask="random"),
         "additive": bench.inputs(mask="random", mask_form="bias"),

@@ -1,6 +1,9 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
+import inspect
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Literal
 
@@ -11,7 +14,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, parameters_of, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.errors import SubjectError
@@ -56,6 +59,7 @@ def prepare(
         notes.append(
             f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
         )
+    notes += [each for each in (_layout_note(trial), unrecognised_note(trial)) if each]
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
@@ -73,6 +77,37 @@ def prepare(
     return subject, notes
 
 
+def _layout_note(trial: AttentionSubject) -> str:
+    """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
+    case = _PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
+    if trial.is_packed or _attempt(trial, case) is None:
+        return ""
+    for layout in ("bhsd", "bshd"):
+        turned = AttentionSubject(
+            trial.declaration.but(layout=layout),
+            dtypes=trial.dtypes,
+            arithmetic=trial.arithmetic,
+            device=trial.device,
+        )
+        if _attempt(turned, case) is None:
+            return f"the shapes are those of layout {layout}: declare headcheck.Attention(..., layout={layout!r})"
+    return ""
+
+
+def unrecognised_note(trial: AttentionSubject) -> str:
+    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+    parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [each.name for each in parameters if each.kind not in stars]
+    unknown = [name for name in named if name not in trial.arguments.values()]
+    if not unknown:
+        return ""
+    said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
+    if "attn_mask" in trial.arguments:
+        return said
+    return f"{said}; if {unknown[0]} is the mask, declare arguments={{'attn_mask': '{unknown[0]}'}}"
+
+
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
     """The dtypes in which a plain call works. A declared one is held to work, and is not tried."""
     declared = set(trial.declaration.dtypes or ())
@@ -83,23 +118,41 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
             supported.append(dtype)
         else:
             notes.append(f"{dtype}: not supported ({problem})")
-    if supported:
+    if set(supported) - declared:
         return tuple(supported), notes
-    works_elsewhere = "float32" not in wanted and _attempt(trial, _PLAIN) is None
+    works_elsewhere = not supported and "float32" not in wanted and _attempt(trial, _PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    return ("float32",) if "float32" in wanted else wanted, notes
+    require_callable(_plain_calls(trial, wanted), "f(query, key, value)")
+    return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
 _PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
+_SIZES = ((3, 4), (1, 16), (16, 64), (128, 128))
+"""Length and dim of plain calls: some kernels take whole blocks only."""
+
+
+def _plain_calls(
+    trial: AttentionSubject, dtypes: tuple[str, ...]
+) -> Iterator[LawBroken | NotApplicable | None]:
+    """Why each plain call does not work, or None if it does."""
+    for (length, dim), dtype in product(_SIZES, dtypes):
+        sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+        yield _failure(trial, _PLAIN.but(dtype=dtype, **sizes))
 
 
 def _attempt(trial: AttentionSubject, case: Case) -> str | None:
+    """Why a call does not work, in words, or None if it does."""
+    failure = _failure(trial, case)
+    return None if failure is None else str(failure)
+
+
+def _failure(trial: AttentionSubject, case: Case) -> LawBroken | NotApplicable | None:
     """Why a call does not work, or None if it does."""
     try:
         trial(build(case, trial.alignment))
     except (LawBroken, NotApplicable) as problem:
-        return str(problem)
+        return problem
     return None
 
 

@@ -51,6 +51,7 @@ class LayerNormRole(NormRole[LayerNormCase]):
     """Case, declaration and subject of a layer norm."""
 
     name = "layer_norm"
+    plain_call = "f(x, weight, bias, eps)"
     case = LayerNormCase
     declaration = LayerNorm
     subject = LayerNormSubject

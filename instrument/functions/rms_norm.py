@@ -36,6 +36,7 @@ class RMSNormRole(NormRole[NormCase]):
     """Case, declaration and subject of an RMS norm."""
 
     name = "rms_norm"
+    plain_call = "f(x, weight, eps)"
     case = NormCase
     declaration = RMSNorm
     subject = RMSNormSubject

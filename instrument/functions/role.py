@@ -1,12 +1,13 @@
 """What the engine asks of a role, for functions of a few tensors: drawn, built and simplified by their fields."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
 from headcheck.arithmetic import Arithmetic, named
+from headcheck.calling import require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Declaration
@@ -19,6 +20,8 @@ AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
 LOW_PRECISION = ("bfloat16", "float16")
 TRIES = 24
+CALLS = 4
+"""So many calls of drawn sizes, beside the plain one, before a subject counts as one that cannot be called."""
 
 
 class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
@@ -26,6 +29,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     declaration: type[Declaration]
     subject: type[FunctionSubject[AnyInputs]]
+    plain_call: str
+    """The canonical call, as a user would write it."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a plain callable by which it is recognised as one of this role."""
     inferred: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
@@ -76,27 +81,46 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         native = {dtype: named("native") for dtype in wanted}
         subject = self.subject(declaration, dtypes=wanted, arithmetic=native, device=device)
         found = self.find_out(subject)
-        problems = {dtype: self._problem(subject, dtype) for dtype in wanted}
+        problems = {dtype: self._failure(subject, self._plain(subject, dtype)) for dtype in wanted}
         declared = declaration.dtypes or ()
         taken = tuple(dtype for dtype in wanted if problems[dtype] is None or dtype in declared)
-        if not taken and "float32" not in wanted and self._problem(subject, "float32") is None:
+        if not taken and "float32" not in wanted and self._works_in_float32(subject):
             raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
+        if None not in problems.values():
+            require_callable(self._few_calls(subject, wanted), self.plain_call)
         subject.dtypes = taken or wanted[:1]
         notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
-        notes = notes if taken else []
+        notes = notes if taken else [f"no plain call, {self.plain_call}, works: {problems[wanted[0]]}"]
         subject.arithmetic = arithmetic = dict(native)
         for dtype in subject.dtypes:
             arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
             notes += [note] if note else []
         return subject, [*found, *notes, *self.notes(subject)]
 
-    def _problem(self, subject: FunctionSubject[AnyInputs], dtype: str) -> str | None:
-        """Why a plain call does not work in a dtype, or None if it does."""
-        case = self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
+    def _plain(self, subject: FunctionSubject[AnyInputs], dtype: str) -> AnyCase:
+        return self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
+
+    def _works_in_float32(self, subject: FunctionSubject[AnyInputs]) -> bool:
+        return self._failure(subject, self._plain(subject, "float32")) is None
+
+    def _few_calls(
+        self, subject: FunctionSubject[AnyInputs], dtypes: tuple[str, ...]
+    ) -> Iterator[LawBroken | NotApplicable | None]:
+        """Why each of a few calls does not work, or None if it does: the plain one, and some of other sizes."""
+        for dtype in dtypes:
+            yield self._failure(subject, self._plain(subject, dtype))
+            for number in range(CALLS):
+                case = self.draw(Random(f"call/{number}"), _Taking(subject, dtype))
+                yield self._failure(subject, case)
+
+    def _failure(
+        self, subject: FunctionSubject[AnyInputs], case: AnyCase
+    ) -> LawBroken | NotApplicable | None:
+        """Why a call does not work, or None if it does."""
         try:
             subject(self.build(case, subject))
         except (LawBroken, NotApplicable) as problem:
-            return str(problem)
+            return problem
         return None
 
     def _arithmetic(

@@ -149,6 +149,7 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
     """Case, declaration and subject of rotary positions."""
 
     name = "rotary"
+    plain_call = "f(x, positions)"
     case = RotaryCase
     declaration = Rotary
     subject = RotarySubject

@@ -120,6 +120,7 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
     """Case, declaration and subject of sinusoidal positions."""
 
     name = "sinusoidal"
+    plain_call = "f(length, d_model)"
     case = SinusoidalCase
     declaration = Sinusoidal
     subject = SinusoidalSubject

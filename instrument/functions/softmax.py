@@ -145,6 +145,7 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
     """Case, declaration and subject of a softmax."""
 
     name = "softmax"
+    plain_call = "f(x, dim)"
     case = SoftmaxCase
     declaration = Softmax
     subject = SoftmaxSubject

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic
-from headcheck.calling import Clock, SubjectRaised, keyword_for, parameters_of, plain_tensor
+from headcheck.calling import (
+    Clock,
+    NoAnswer,
+    SubjectRaised,
+    keyword_for,
+    parameters_of,
+    plain_tensor,
+    require_parameters,
+)
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
@@ -45,6 +53,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         self.clock = Clock()
         self.refused: dict[str, str] = {}
         """Feature -> why it is not there, found out by trying."""
+        require_parameters(declaration.function, declaration.arguments)
         self.places = {
             argument: declaration.arguments.get(argument)
             or keyword_for(declaration.function, aliases, 1 + number)
@@ -134,9 +143,9 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             elif place is not None and place == len(positional):
                 positional.append(value)
             elif place is None:
-                raise LawBroken(f"takes no {name}")
+                raise NoAnswer(f"takes no {name}")
             else:
-                raise LawBroken(f"takes {name} only after what it is not given here")
+                raise NoAnswer(f"takes {name} only after what it is not given here")
         try:
             return self.clock.call(self.declaration.function, *positional, **keywords)
         except SubjectRaised as raised:

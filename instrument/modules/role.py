@@ -41,11 +41,9 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         return True
 
     def recognises(self, attribute: Any) -> bool:
-        """Whether it is a module of one of the role's classes, or a callable with one of its words in its name."""
-        if isinstance(attribute, nn.Module):
-            return isinstance(attribute, self.kinds)
-        name = getattr(attribute, "__name__", "").lower().replace("_", "")
-        return any(alias in name for alias in self.aliases)
+        """Whether it is a module of one of the role's classes, or has one of its words in its name or its class's."""
+        name = getattr(attribute, "__name__", type(attribute).__name__).lower().replace("_", "")
+        return isinstance(attribute, self.kinds) or any(alias in name for alias in self.aliases)
 
     def declare(self, attribute: Any, name: str) -> Declaration:
         return (

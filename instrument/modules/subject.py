@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of
+from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of, require_parameters
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -96,7 +96,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.autocast = False
         """Whether calls are made under autocast to bfloat16."""
         self._bounds = cache(self._measured)
-        named = parameters_of(self.module.forward if self.module is not None else self.function) or {}
+        require_parameters(self.function, declaration.arguments)
+        named = parameters_of(self.function) or {}
         self.places: dict[str, str | None] = {
             argument: declaration.arguments.get(argument)
             or next((alias for alias in aliases if alias in named), None)
@@ -115,7 +116,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
     def made(self, given: Any) -> Any:
         """A copy of the module that was given, or of what a function without parameters makes."""
         if not isinstance(given, nn.Module) and _needs_nothing(given):
-            given = self._from(given, seed=0)
+            given = constructed(given, "", lambda: self._from(given, seed=0))
         if isinstance(given, type):
             raise SubjectError(
                 f"{given.__name__} needs arguments; name a function without parameters that makes one"
@@ -273,6 +274,18 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         finally:
             self.scale = 1.0
         return False
+
+
+def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
+    """What a maker makes to begin with. SubjectError: it raises, and no call was made yet."""
+    try:
+        return make()
+    except LawBroken as problem:
+        name = getattr(maker, "__name__", "the maker")
+        raise SubjectError(
+            f"no module could be made by {name}({arguments}): {problem}; "
+            "name an instance, or a function without parameters that makes one"
+        ) from problem
 
 
 def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:

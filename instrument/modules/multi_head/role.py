@@ -42,12 +42,6 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
             return MultiHeadAttention(attribute, name=name, **conventions)
         return super().declare(attribute, name)
 
-    def recognises(self, attribute: Any) -> bool:
-        """A module also by the name of its class."""
-        if isinstance(attribute, nn.Module):
-            return isinstance(attribute, self.kinds) or super().recognises(type(attribute))
-        return super().recognises(attribute)
-
     def found(self, subject: MultiHeadSubject) -> dict[str, Any]:
         found = subject.found
         masks: dict[str, Any] = {}

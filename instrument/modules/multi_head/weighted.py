@@ -14,7 +14,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
-from headcheck.modules.subject import ModuleSubject
+from headcheck.modules.subject import ModuleSubject, constructed
 
 D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
 NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
@@ -69,7 +69,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             return super().made(given)
         self.maker = given
         d_model, num_heads = self.declaration.d_model or TRIED[0], self.declaration.num_heads or TRIED[1]
-        return self._new(d_model, num_heads)
+        return constructed(given, f"{d_model}, {num_heads}", lambda: self._new(d_model, num_heads))
 
     def newly_made(self, seed: int = 0) -> Self:
         """The same subject, whose next call is made with a module straight from its maker."""

@@ -1,0 +1,127 @@
+"""A function that no plain call of its role works on is an input error, told in one line; all else is for laws."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headcheck
+from headcheck.attention import trial
+from headcheck.command import main
+from headcheck.errors import SubjectError
+from headcheck.functions.rotary import Rotary
+from headcheck.roles import role
+from tests.kernels import refuses_all, right
+
+ATTENTION = r"cannot be called as f\(query, key, value\): "
+
+
+def two(q: Tensor, k: Tensor) -> Tensor:
+    return q + k
+
+
+def nothing(q: Tensor, k: Tensor, v: Tensor) -> None:
+    return None
+
+
+def an_array(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    return v.float().numpy()
+
+
+def a_slip(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    raise NameError("name 'kk' is not defined")
+
+
+def by_tables(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return x * cos + x.flip(-1) * sin
+
+
+def of_nothing() -> int:
+    return 1
+
+
+CALLS = {
+    two: ATTENTION + r"TypeError: two\(\) takes 2 positional arguments but 3 were given",
+    nothing: ATTENTION + "returned None, expected a torch.Tensor",
+    an_array: ATTENTION + "returned a ndarray",
+    a_slip: ATTENTION + "NameError: name 'kk' is not defined",
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "message"), CALLS.items(), ids=lambda each: getattr(each, "__name__", "")
+)
+def test_what_can_never_be_called_is_no_finding(function: Callable[..., Any], message: str) -> None:
+    """Where every plain call raises, or gives what is no tensor, one line says why, and no law is judged."""
+    with pytest.raises(SubjectError, match=message) as caught:
+        headcheck.verify(function, profile="quick")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("declares", [{}, {"dtypes": ("float32",)}])
+def test_a_declared_dtype_does_not_hide_it(declares: dict[str, Any]) -> None:
+    """A dtype that is declared is held to work, and still the call must be one that can be made."""
+    with pytest.raises(SubjectError, match=ATTENTION):
+        trial.prepare(headcheck.Attention(two, **declares), dtypes=(), device="cpu", seed=0)
+
+
+OTHERS = {
+    "rotary": (by_tables, r"f\(x, positions\): TypeError: .*'sin'"),
+    "softmax": (of_nothing, r"f\(x, dim\): "),
+    "sinusoidal": (of_nothing, r"f\(length, d_model\): takes no length"),
+    "layer_norm": (of_nothing, r"f\(x, weight, bias, eps\): "),
+    "rms_norm": (of_nothing, r"f\(x, weight, eps\): "),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_is_it_for_the_other_functions(name: str) -> None:
+    """Each role says its own canonical call; verify and probe say the same."""
+    function, message = OTHERS[name]
+    for front in (headcheck.verify, headcheck.probe):
+        with pytest.raises(SubjectError, match="cannot be called as " + message):
+            front(function, role=name)
+
+
+def test_the_command_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """As for every input error: the exit code of untested, and one line."""
+    assert main([f"{__file__}:by_tables", "--role", "rotary", "-n", "1", "-q"]) == 2
+    assert main(["probe", f"{__file__}:by_tables", "--role", "rotary"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["headcheck", "headcheck"]
+
+
+def test_a_forced_kernel_that_refuses_every_plain_call_is_not_applicable() -> None:
+    """What is declared to be allowed is no mistake."""
+    declared = headcheck.Attention(refuses_all, may_refuse=True, dtypes=("float32",))
+    assert headcheck.verify(declared, profile="quick", laws="right-form").verdict == "untested"
+    with pytest.raises(SubjectError, match=ATTENTION + "NotImplementedError: this kernel takes no call"):
+        headcheck.verify(declared.but(may_refuse=False), profile="quick")
+
+
+def only_large(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    if q.shape[-1] < 64:
+        raise ValueError("blocks of 64")
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def swapped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return right(q, k, v).transpose(1, 2)
+
+
+@pytest.mark.parametrize("function", [only_large, swapped])
+def test_what_works_for_some_sizes_or_in_a_wrong_form_is_for_laws(function: Callable[..., Any]) -> None:
+    """A tensor of another shape, or a refusal of some sizes only, breaks laws."""
+    assert headcheck.verify(function, profile="quick", laws="right-form").verdict == "breaks"
+
+
+def widened(x: Tensor, positions: Tensor) -> Tensor:
+    return torch.cat([x, x])
+
+
+def test_a_wrong_form_is_noted() -> None:
+    """What was found out of calls of a wrong form is not to be trusted, and a note says so."""
+    _, notes = role("rotary").prepare(Rotary(widened), dtypes=(), device="cpu", seed=0)
+    assert notes[0].startswith("no plain call, f(x, positions), works: output has shape")
