@@ -190,6 +190,32 @@ def test_an_isolated_verdict_is_the_one_found_in_process() -> None:
     assert without_time(here) == without_time(apart)
 
 
+OWN_STEP = """
+import headcheck
+from torch import nn
+
+class Bigram(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 7)
+
+    def forward(self, tokens):
+        return self.table(tokens)
+
+def step(module, tokens, cache):
+    return module(tokens), cache
+
+subject = headcheck.CausalLM(Bigram, step=step)
+"""
+
+
+def test_a_function_of_a_users_file_is_introduced_by_its_name(tmp_path: Path) -> None:
+    """The parent does not import the file: what a worker tells of a declaration holds no function of it."""
+    (tmp_path / "own_step.py").write_text(OWN_STEP)
+    with Workers(make_plan(f"{tmp_path}/own_step.py:subject")) as workers:
+        assert workers.introduce().declaration == {"step": "step"}
+
+
 class InterruptsAfterOne(Watcher):
     def row(self, row: LawResult) -> None:
         raise KeyboardInterrupt

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -90,8 +90,3 @@ class MultiHeadAttention(Declaration):
             require_one_of("masks", kind, ("boolean", "additive"))
         for shape in self.mask_shapes or ():
             require_one_of("mask_shapes", shape, MASK_SHAPES)
-
-    def summary(self) -> dict[str, Any]:
-        """As plain data: `load` by its name."""
-        plain = super().summary()
-        return plain | ({"load": getattr(self.load, "__name__", "a function")} if self.load else {})
