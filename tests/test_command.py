@@ -61,7 +61,8 @@ MISTAKES = {
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",
     f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",
     f"replay {RIGHT} {LAW} kv_lem=2": "cannot read 'kv_lem=2' in the case",
-    f"replay {RIGHT} {LAW} values=odd": "cannot build the case: KeyError: 'odd'",
+    f"replay {RIGHT} {LAW} values=odd": "cannot read values=odd in the case: values is one of normal, ",
+    f"replay {RIGHT} {LAW} head_dim=2 dtype=float31": "dtype is one of float32, float64, bfloat16, float16",
     "subjects no-such-subject": "no built-in subject has 'no-such-subject' in its name",
     "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
     "probe": "the following arguments are required: SUBJECT",
@@ -118,6 +119,14 @@ def test_the_lines_of_a_counterexample_can_be_pasted(
     assert "1 of 1 law broken" in capsys.readouterr().out
 
 
+def test_a_case_need_not_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The words of a case are one case, as they stand."""
+    assert main(["replay", RIGHT, LAW, "kv_len=2", "head_dim=3", "--dtype", "float32"]) == 0
+    said = capsys.readouterr().out
+    assert "key (1, 1, 2, 3) = " in said
+    assert "the law holds on this case" in said
+
+
 def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFixture[str]) -> None:
     """`--json -` is nothing but JSON; in a replay the user sees what the subject prints, on stderr."""
     main([f"{KERNELS}:prints", *QUICK, "--json", "-", "-q"])
@@ -125,7 +134,7 @@ def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFi
     assert json.loads(said.out)["verdict"] == "conforms"
     assert "a subject that talks" not in said.err
     assert said.err.startswith("conforms: 2 laws hold")
-    main(["replay", f"{KERNELS}:prints", LAW, "kv_len=2"])
+    main(["replay", f"{KERNELS}:prints", LAW, "kv_len=2 head_dim=2"])
     said = capfd.readouterr()
     assert "a subject that talks" not in said.out
     assert "a subject that talks" in said.err
