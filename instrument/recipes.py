@@ -83,6 +83,14 @@ class Recipe:
         tokens += [f"{name}={_write(numbers)}" for name, numbers in self.numbers]
         return " ".join(tokens)
 
+    def changes(self, other: Self) -> str:
+        """What makes this case the other one, as it would be typed."""
+        plain = [each.name for each in fields(self) if each.name != "numbers"]
+        changed = [name for name in plain if getattr(self, name) != getattr(other, name)]
+        tensors = [pair for pair in other.numbers if pair not in self.numbers]
+        pairs = [*((name, getattr(other, name)) for name in changed), *tensors]
+        return " ".join(f"{name}={_write(value)}" for name, value in pairs)
+
     @classmethod
     def parse(cls, text: str, options: Mapping[str, Collection[str]] = MappingProxyType({})) -> Self:
         """Read a case as `str` writes it: name=value, separated by blanks.

@@ -127,6 +127,24 @@ def test_a_case_need_not_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the law holds on this case" in said
 
 
+@pytest.mark.parametrize(
+    ("case", "needs"),
+    [
+        ("", "kv_len=2 is_causal=true"),
+        ("kv_len=2", "is_causal=true"),
+        ("kv_len=1 is_causal=true", "kv_len=2"),
+        ("kv_len=2 is_causal=true heads=3 kv_heads=2", "kv_heads=3"),
+    ],
+)
+def test_an_edited_case_of_which_the_law_does_not_speak_is_not_applicable(
+    case: str, needs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It neither breaks the law nor fails in it: one line says what the case would need, with exit code 2."""
+    assert main(["replay", RIGHT, "attention/masks/the-future-does-not-matter", case]) == 2
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == f"not applicable: the law does not speak of this case; it needs {needs}"
+
+
 def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFixture[str]) -> None:
     """`--json -` is nothing but JSON; in a replay the user sees what the subject prints, on stderr."""
     main([f"{KERNELS}:prints", *QUICK, "--json", "-", "-q"])
