@@ -121,8 +121,8 @@ class Watcher:
     def row(self, row: LawResult) -> None:
         """A law has been judged."""
 
-    def tick(self, laws: list[str]) -> None:
-        """Called a few times a second: the names of the laws in work."""
+    def tick(self, awaited: list[str]) -> None:
+        """Called a few times a second: the names of the laws in work, or that the subject is imported or tried."""
 
 
 def judged_apart(
