@@ -66,6 +66,8 @@ MISTAKES = {
     f"replay {RIGHT} {LAW} head_dim=2 dtype=float31": "dtype is one of float32, float64, bfloat16, float16",
     "subjects no-such-subject": "no built-in subject has 'no-such-subject' in its name",
     "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
+    "lawz": "did you mean the command `headcheck laws`?",
+    "repaly torch-sdpa x y": "did you mean the command `headcheck replay`?",
     "probe": "the following arguments are required: SUBJECT",
 }
 
