@@ -292,7 +292,9 @@ reference = "none found"
 """
 
 
-@pytest.mark.parametrize(("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)])
+@pytest.mark.parametrize(
+    ("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)]
+)
 def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     """headcheck verify --baseline: 0 where only what is listed breaks, 1 otherwise."""
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
@@ -303,7 +305,9 @@ def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     assert "baseline:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)])
+@pytest.mark.parametrize(
+    ("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)]
+)
 def test_the_pytest_plugin_takes_a_baseline(judged_by_pytest, tmp_path, listed, code):
     """--headcheck-baseline: a known deviation is an expected failure."""
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
