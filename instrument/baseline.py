@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
+from headcheck.laws import all_laws
 from headcheck.verdict import LawResult, Verdict
 
 KINDS = {
@@ -150,12 +151,16 @@ def _numbers(version_text: str) -> tuple[int, ...]:
 
 
 def _known(entry: Any, where: str) -> Known:
-    unknown = sorted(set(entry) ^ set(FIELDS))
-    if unknown:
-        raise HeadcheckError(f"{where}: the fields are {', '.join(FIELDS)}; wrong: {', '.join(unknown)}")
+    for what, names in (("missing", set(FIELDS) - set(entry)), ("unknown", set(entry) - set(FIELDS))):
+        if names:
+            told = f"the fields are {', '.join(FIELDS)}; {what}: {', '.join(sorted(names))}"
+            raise HeadcheckError(f"{where}: {told}")
     if entry["kind"] not in KINDS:
         raise HeadcheckError(f"{where}: the kind {entry['kind']!r} is none of {', '.join(KINDS)}")
     _range(entry["versions"])
     laws = (entry["law"],) if isinstance(entry["law"], str) else tuple(entry["law"])
+    for pattern in laws:
+        if not any(fnmatchcase(law, pattern) for law in all_laws()):
+            raise HeadcheckError(f"{where}: no law matches {pattern!r}; `headcheck laws` lists them")
     texts = {name: str(entry[name]) for name in FIELDS if name != "law"}
     return Known(laws=laws, **texts)

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 from headcheck import __version__
@@ -23,8 +24,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0 conforms, 1 breaks, 2 untested or could not run."""
     given = list(sys.argv[1:] if argv is None else argv)
-    commands = all_commands()
+    commands, meant = all_commands(), ""
     if not given or given[0] not in (*commands, "-h", "--help", "--version"):
+        meant = _similar_command(given)
         given.insert(0, "verify")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser().parse_args(given)
         return commands[arguments.command].run(arguments)
     except HeadcheckError as problem:
-        return say(f"headcheck: {problem}")
+        return say(f"headcheck: {problem}{meant}")
     except KeyboardInterrupt:
         return say("headcheck: interrupted before anything was judged")
     except BrokenPipeError:
@@ -44,6 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return say(
             f"headcheck: this is a bug in headcheck, please report it: {what}\n{traceback.format_exc()}"
         )
+
+
+def _similar_command(words: Sequence[str]) -> str:
+    """What is added to a complaint where the first word looks like a command, and so was taken for a subject."""
+    close = get_close_matches(words[0], all_commands(), n=1, cutoff=0.7) if words else []
+    return f"; did you mean the command `headcheck {close[0]}`?" if close else ""
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -356,21 +356,22 @@ class Progress(Watcher):
         self.done += 1
         self.broken += row.outcome == "breaks"
 
-    def tick(self, laws: list[str]) -> None:
+    def tick(self, awaited: list[str]) -> None:
         if self.bar is not None:
             task = self.bar.tasks[0].id
             total = self.total or None
             self.bar.update(
-                task, total=total, completed=self.done, description=self._text(laws), refresh=True
+                task, total=total, completed=self.done, description=self._text(awaited), refresh=True
             )
         elif not self.quiet and time.monotonic() - self.said > EVERY_S:
             self.said = time.monotonic()
             seconds = self.said - self.began
-            text = f"headcheck: {self.done} of {self.total} laws judged, {seconds:.0f} s, {self._text(laws)}"
+            judged = f"{self.done} of {self.total} laws judged, " if self.total else ""
+            text = f"headcheck: {judged}{seconds:.0f} s, {self._text(awaited)}"
             self.console.print(Text(text), soft_wrap=True)
 
-    def _text(self, laws: list[str]) -> str:
+    def _text(self, awaited: list[str]) -> str:
         if not self.total:
-            return "trying the subject on small cases"
+            return "; ".join(dict.fromkeys(awaited))
         again = f"pass {self.pass_number}, " if self.pass_number > 1 else ""
-        return f"{again}{self.broken} broken; now: {', '.join(laws)}"
+        return f"{again}{self.broken} broken; now: {', '.join(awaited)}"

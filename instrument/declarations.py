@@ -91,7 +91,7 @@ class Declaration(_Common):
         for argument in self.arguments:
             require_one_of("arguments", argument, tuple(self.ARGUMENTS))
         if not self.name:
-            object.__setattr__(self, "name", getattr(self.function, "__name__", type(self.function).__name__))
+            object.__setattr__(self, "name", name_of(self.function))
 
     def but(self, **changes: Any) -> Self:
         """The same declaration with some fields changed."""
@@ -104,8 +104,8 @@ class Declaration(_Common):
             value = getattr(self, each.name)
             if each.name in ("function", "name") or value in (each.default, {}, ""):
                 continue
-            plain[each.name] = dict(value) if isinstance(value, Mapping) else value
-        return {k: list(v) if isinstance(v, tuple) else _plain(v) for k, v in plain.items()}
+            plain[each.name] = _plain(value)
+        return plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,12 +193,20 @@ class Attention(Declaration, _Conventions):
             )
 
 
+def name_of(function: Any) -> str:
+    """What a callable is called: its own name, or that of its class."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def _plain(value: Any) -> Any:
+    """What another process can read without the subject's file: of a callable its name."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
     if isinstance(value, Arithmetic):
         return str(value)
-    return getattr(value, "__qualname__", "a function") if callable(value) else value
+    return name_of(value) if callable(value) else value
 
 
 def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:

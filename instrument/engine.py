@@ -172,6 +172,12 @@ class Engine:
     def _prepared(self, law: Law, case: Any) -> Any:
         return self.role.fit(law.repaired(case), self.subject)
 
+    def nearest(self, law: Law, case: Any) -> Any:
+        """The case itself where this law speaks of it, on this subject; otherwise changed as little as need be."""
+        if self._prepared(law, case) == case:
+            return case
+        return self.role.fit(law.required(case), self.subject)
+
     def seeded(self, law: Law) -> Iterator[Any]:
         """The seeded cases of a law, each within what the subject supports and where the law speaks."""
         for number in range(self._share(self.profile.seeded, law)):

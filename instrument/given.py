@@ -4,7 +4,8 @@ Each gives a function from a case to a case that does nothing to a case that is 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from headcheck.recipes import Recipe
 
@@ -58,27 +59,25 @@ def one_of(field: str, *options: object) -> Repair:
     return repair
 
 
-def alternately(*groups: Sequence[Callable[[AnyCase], AnyCase]]) -> Callable[[AnyCase], AnyCase]:
-    """One of these groups of repairs, for some cases none: which one is the case's own choice."""
+@dataclass(frozen=True)
+class Choice:
+    """Repairs that are made for some cases and not for others: the law speaks of those others too."""
 
-    def repair(case: AnyCase) -> AnyCase:
+    groups: tuple[Sequence[Callable[[Any], Any]], ...]
+
+    def __call__(self, case: AnyCase) -> AnyCase:
         if case.written_out:
             return case
-        for each in groups[case.seed // 11 % len(groups)]:
+        for each in self.groups[case.seed // 11 % len(self.groups)]:
             case = each(case)
         return case
 
-    return repair
+
+def alternately(*groups: Sequence[Callable[[Any], Any]]) -> Choice:
+    """One of these groups of repairs, for some cases none: which one is the case's own choice."""
+    return Choice(groups)
 
 
-def one_in(share: int, *repairs: Callable[[AnyCase], AnyCase]) -> Callable[[AnyCase], AnyCase]:
+def one_in(share: int, *repairs: Callable[[Any], Any]) -> Choice:
     """Repairs for one case in so many; which ones is their own choice."""
-
-    def repair(case: AnyCase) -> AnyCase:
-        if case.seed // 11 % share or case.written_out:
-            return case
-        for each in repairs:
-            case = each(case)
-        return case
-
-    return repair
+    return Choice((repairs, *[()] * (share - 1)))

@@ -67,6 +67,8 @@ class _Worker:
     since: float
     """When it last reported."""
     loaded: Introduction | None = None
+    answered: bool = False
+    """Whether a call of the subject has come back."""
     ready: Introduction | None = None
     size: int = 0
     """Resident bytes when the subject had been imported."""
@@ -117,7 +119,7 @@ class Workers:
     ) -> Iterator[LawResult]:
         """The rows of these laws, as they come: first those that break at a first look, as `Engine.rows` has it.
 
-        tick: told often which laws are being judged.
+        tick: told often what is waited for: the laws that are being judged, or the subject.
         """
         self._seed = self.plan.seed if seed is None else seed
         waiting = []
@@ -177,7 +179,17 @@ class Workers:
                 row = self._lost(worker, excess)
             if row is not None and task is not None:
                 yield task, row
-        tick([worker.task.law.name for worker in self._crew if worker.task])
+        tick([doing for worker in self._crew if (doing := self._doing(worker))])
+
+    def _doing(self, worker: _Worker) -> str:
+        """What a worker is waited for."""
+        if worker.task and worker.ready:
+            return worker.task.law.name
+        if worker.ready:
+            return ""
+        if worker.loaded:
+            return f"trying the subject on small cases, {self.limits.prepare_s:g} s at most"
+        return f"importing the subject, {self.limits.import_s:g} s at most"
 
     def _hear(self, worker: _Worker) -> LawResult | None:
         try:
@@ -192,16 +204,23 @@ class Workers:
                     return self._broken(self._finished(worker), content, worker.case, worker.cases)
                 elif kind == "bug":
                     return self._failed(worker, content)
-                elif kind == "loaded":
-                    worker.loaded, worker.size = content, resident(worker.process.pid)
-                elif kind == "ready":
-                    worker.ready = self._met = content
                 elif kind == "refused":
                     raise SubjectError(content)
+                else:
+                    self._prepared(worker, kind, content)
         except (EOFError, ConnectionError):
             worker.process.join(DYING_S)  # It ended by itself, and its exit code tells how.
             return self._lost(worker, "")
         return None
+
+    def _prepared(self, worker: _Worker, kind: str, content: Any) -> None:
+        """A worker tells how far it is on the way to its first law."""
+        if kind == "loaded":
+            worker.loaded, worker.size = content, resident(worker.process.pid)
+        elif kind == "answered":
+            worker.answered = True
+        elif kind == "ready":
+            worker.ready = self._met = content
 
     def _finished(self, worker: _Worker) -> Task:
         assert worker.task is not None
@@ -246,12 +265,16 @@ class Workers:
         if not worker.loaded:
             raise SubjectError(f"the subject cannot be imported: {why}")
         if not worker.ready:
-            self._crashed_in_preparation(worker.loaded, why)
+            hangs = not died and not worker.answered
+            self._crashed_in_preparation(worker.loaded, why, in_every_dtype=hangs)
         return None
 
-    def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
-        """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
-        if self.plan.dtypes or self.unfinished:
+    def _crashed_in_preparation(self, loaded: Introduction, why: str, *, in_every_dtype: bool) -> None:
+        """One dtype may still work: the others are given up. If that is no way out, no law can be judged.
+
+        in_every_dtype: not one call came back in all that time, so that another wait would show the same.
+        """
+        if self.plan.dtypes or self.unfinished or in_every_dtype:
             self._crash = f"{why} when it was first tried"
             self._met = self._met or loaded
             return

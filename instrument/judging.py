@@ -3,14 +3,16 @@
 Here the subject runs in this very process, many times if need be; `isolate=True` puts a process around it.
 """
 
+import inspect
 import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Never
 
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
@@ -36,6 +38,7 @@ def verify(
     isolate: bool = False,
     processes: int = 1,
     on_row: OnRow = lambda row: None,
+    **unknown: Never,
 ) -> Verdict:
     """Judge a subject by the laws of its role.
 
@@ -45,6 +48,7 @@ def verify(
     their own, so that a subject that crashes or hangs in native code is a finding too.
     on_row: told of each row.
     """
+    _require_no_other(unknown)
     plan = make_plan(subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device)
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
     if isolate or processes > 1:
@@ -62,6 +66,15 @@ def verify(
             on_row(rows[row.id])
     in_order = [rows[law.id] for law in chosen]
     return verdict_of(plan, prepared.introduction, in_order, time.perf_counter() - began)
+
+
+def _require_no_other(keywords: Collection[str]) -> None:
+    """TypeError: a keyword that `verify` does not have, such as law= for laws=."""
+    known = [name for name in inspect.signature(verify).parameters if name not in ("subject", "unknown")]
+    for name in keywords:
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"
+        raise TypeError(f"verify() takes no {name}=; {hint}")
 
 
 def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
@@ -122,8 +135,8 @@ class Watcher:
     def row(self, row: LawResult) -> None:
         """A law has been judged."""
 
-    def tick(self, laws: list[str]) -> None:
-        """Called a few times a second: the names of the laws in work."""
+    def tick(self, awaited: list[str]) -> None:
+        """Called a few times a second: the names of the laws in work, or that the subject is imported or tried."""
 
 
 def judged_apart(

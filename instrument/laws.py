@@ -15,6 +15,7 @@ from typing import Any
 
 from headcheck.comparison import Comparison
 from headcheck.errors import HeadcheckError
+from headcheck.given import Choice
 
 Finding = Comparison | Iterable[Comparison] | None
 Repair = Callable[[Any], Any]
@@ -57,9 +58,17 @@ class Law:
 
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
-        for repair in self.given:
-            case = repair(case)
-        return case
+        return _after(self.given, case)
+
+    def required(self, case: Any) -> Any:
+        """The same without what is the case's own choice: where the case is left as it is, the law speaks of it."""
+        return _after([each for each in self.given if not isinstance(each, Choice)], case)
+
+
+def _after(repairs: Iterable[Repair], case: Any) -> Any:
+    for repair in repairs:
+        case = repair(case)
+    return case
 
 
 def law(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from headcheck.recipes import Numbers, Recipe
+from headcheck.reading import Numbers
+from headcheck.recipes import Recipe
 
 AnyCase = TypeVar("AnyCase", bound=Recipe)
 

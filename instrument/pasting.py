@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from headcheck.declarations import name_of
 from headcheck.roles import role
 
 
@@ -65,7 +66,7 @@ def written(value: Any) -> str:
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{written(k)}: {written(v)}" for k, v in value.items()) + "}"
-    return str(value)
+    return name_of(value) if callable(value) else str(value)
 
 
 def _at_default(declaration: Any, each: Any) -> bool:

@@ -12,6 +12,7 @@ from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
 from headcheck.loading import is_declaration, load, role_name
+from headcheck.recipes import Recipe
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
 
@@ -142,17 +143,17 @@ class Prepared:
 
     def replayed(self, law: Law, text: str) -> LawResult:
         """One law on one case as it was printed; the row shows what was compared even where the law holds."""
-        engine = self.engine
-        lacking = [why for feature in law.needs if (why := engine.subject.lacks(feature))]
-        case = engine.role.parse(text)
+        engine, case = self.engine, self.engine.role.parse(text)
+        if why := self._unspoken(law, case):
+            return LawResult(law.id, law.statement, "not-applicable", reason=why)
         try:
             engine.role.build(case, engine.subject)
         except Exception as problem:
             raise CaseError(f"cannot build the case: {type(problem).__name__}: {problem}") from problem
         with heard.listening() as calls:
             judged = engine.example(law, case)
-        if lacking or (not judged.broken and judged.comparison is None):
-            reason = "; ".join(lacking) or judged.reason or "the law says nothing about this case"
+        if not judged.broken and judged.comparison is None:
+            reason = judged.reason or "the law says nothing about this case"
             return LawResult(law.id, law.statement, "not-applicable", reason=reason)
         shown = describe(engine.role, engine.subject, judged, engine.replay(law, case), 1, calls)
         return LawResult(
@@ -164,6 +165,16 @@ class Prepared:
             worst_error_over_bound=judged.comparison.ratio if judged.comparison else float("inf"),
             dtypes=[case.dtype],
             counterexample=shown,
+        )
+
+    def _unspoken(self, law: Law, case: Recipe) -> str:
+        """Why the law does not speak of a case, which may have been edited; '' where it does."""
+        lacking = [why for feature in law.needs if (why := self.engine.subject.lacks(feature))]
+        if lacking:
+            return "; ".join(lacking)
+        spoken: Recipe = self.engine.nearest(law, case)
+        return (
+            f"the law does not speak of this case; it needs {case.changes(spoken)}" if spoken != case else ""
         )
 
 

@@ -5,6 +5,7 @@ This module is loaded by every pytest run of its environment, so it imports noth
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from headcheck.isolation import Workers
     from headcheck.laws import Law
     from headcheck.verdict import LawResult
+
+
+ASKED = ("--subject", *(f"--headcheck-{name}" for name in ("role", "dtype", "device", "baseline")))
+"""The options in which a user can be mistaken, beyond what pytest finds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,18 +146,31 @@ class Session:
         self.by_law: dict[str, str] = {}
         self.workers: Workers | None = None
         self.problem = ""
-        self.refusal: Exception | None = None
+
+    def pytest_sessionstart(self) -> None:
+        """What is asked of headcheck is tried before anything is collected: a mistake is one usage error."""
+        if not self._is_asked or hasattr(self.config, "workerinput"):
+            return
+        from headcheck.errors import HeadcheckError
+
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            try:
+                _ = self.baseline, self.role
+            except HeadcheckError as problem:
+                raise pytest.UsageError(f"headcheck: {problem}") from problem
+            if not self.config.pluginmanager.has_plugin("dsession"):
+                stack.pop_all()  # Here the laws are judged; where pytest-xdist spreads them, elsewhere.
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether any option of headcheck is given: other runs must not pay for it."""
+        return any(self.config.getoption(each) for each in ASKED)
 
     @cached_property
     def role(self) -> str:
         """The role of the subject: laws of other roles are no items of this run."""
-        from headcheck.errors import HeadcheckError
-
-        try:
-            return self._workers().introduce().role
-        except HeadcheckError as problem:
-            self.refusal = problem  # The first item tells it.
-            return self.config.getoption("--headcheck-role") or "attention"
+        return self._workers().introduce().role
 
     def judge(self, law: "Law") -> "LawResult":
         from headcheck.errors import HeadcheckError
@@ -161,8 +179,6 @@ class Session:
         if self.problem:
             pytest.skip(f"the subject could not be tried: {self.problem}")
         try:
-            if self.refusal is not None:
-                raise self.refusal
             workers = self._workers()
             (row,) = workers.judge([law])
         except HeadcheckError as problem:
@@ -225,13 +241,17 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.workers is not None:
-            self.workers.__exit__()
+        self._end()
         controls = not hasattr(self.config, "workerinput")
         if controls and self.outcomes and not self._judged and session.exitstatus in (0, 1):
             session.exitstatus = 2
         if controls and session.exitstatus == 0 and self._judged and self.fixed:
             session.exitstatus = 1
+
+    def _end(self) -> None:
+        if self.workers is not None:
+            self.workers.__exit__()
+            self.workers = None
 
     @property
     def _judged(self) -> int:

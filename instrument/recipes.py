@@ -5,15 +5,19 @@ The case of every role is a frozen dataclass of plain data with this class as it
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from random import Random
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, get_type_hints
 
+from headcheck.declarations import DTYPES
 from headcheck.errors import CaseError
+from headcheck.reading import Numbers, numbers_in, of_type, one_of, unknown
 
-Numbers = tuple[Any, ...]
-"""A tensor written out: nested tuples of numbers (or of booleans, for a mask)."""
+MOST_NUMBERS = 1 << 26
+"""So many numbers a tensor of a case may hold: with its float64 copies it fits into a few GiB."""
 
 RARELY = 0.06
 """The chance of a size of real models, for each axis by itself."""
@@ -79,38 +83,67 @@ class Recipe:
         tokens += [f"{name}={_write(numbers)}" for name, numbers in self.numbers]
         return " ".join(tokens)
 
+    def changes(self, other: Self) -> str:
+        """What makes this case the other one, as it would be typed."""
+        plain = [each.name for each in fields(self) if each.name != "numbers"]
+        changed = [name for name in plain if getattr(self, name) != getattr(other, name)]
+        tensors = [pair for pair in other.numbers if pair not in self.numbers]
+        pairs = [*((name, getattr(other, name)) for name in changed), *tensors]
+        return " ".join(f"{name}={_write(value)}" for name, value in pairs)
+
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read a case as `str` writes it: name=value, separated by blanks."""
-        plain: dict[str, Any] = {}
-        numbers: list[tuple[str, Numbers]] = []
+    def parse(cls, text: str, options: Mapping[str, Collection[str]] = MappingProxyType({})) -> Self:
+        """Read a case as `str` writes it: name=value, separated by blanks.
+
+        options: what fields of text may be, where they do not say so themselves. CaseError: a value is none of
+        its field, or too large.
+        """
         known = {each.name: each for each in fields(cls) if each.name != "numbers"}
+        hints, numbers = get_type_hints(cls), list[tuple[str, Numbers]]()
+        plain: dict[str, Any] = {}
         for token in text.split():
             name, equals, value = token.partition("=")
-            if not equals or (name not in known and name not in cls.AXES):
-                raise CaseError(
-                    f"cannot read {token!r} in the case; a token is name=value with a name of a case"
-                )
-            if name in cls.AXES and value.startswith("["):
-                numbers.append((name, _freeze(_read(name, value))))
-            elif name in known:
-                default = known[name].default
-                plain[name] = value if isinstance(default, str) else _freeze(_read(name, value))
+            if not equals or name not in {*known, *cls.AXES}:
+                raise unknown(token, dict.fromkeys([*known, *cls.AXES]))
+            if name in cls.AXES and (value.startswith("[") or name not in known):
+                numbers.append((name, numbers_in(name, value)))
+            elif hints[name] is str:
+                allowed = DTYPES if name == "dtype" else options.get(name) or options_of(known[name])
+                plain[name] = one_of(name, value, allowed)
             else:
-                raise CaseError(f"cannot read {token!r} in the case: {name} takes numbers in brackets")
-        return cls(**plain, numbers=tuple(numbers))
+                plain[name] = of_type(name, value, hints[name], _least(known[name]))
+        case = cls(**plain, numbers=tuple(numbers))
+        _require_moderate(case)
+        return case
 
 
-def _read(name: str, value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError as problem:
-        raise CaseError(f"cannot read {name}={value!r} in the case: {problem}") from None
+def _least(each: Field[Any]) -> float:
+    """The least that a field may be, of those that are whole numbers."""
+    return min(number for number in (1, each.default, *options_of(each)) if isinstance(number, int))
+
+
+def _require_moderate(case: Recipe) -> None:
+    """CaseError: the written tensors are of other shapes, or some tensor would not fit into memory."""
+    shapes = case.shapes()
+    for name, numbers in case.numbers:
+        if _count(numbers) != math.prod(shapes[name]):
+            raise CaseError(
+                f"{name} holds {_count(numbers)} numbers in the case; its shape {shapes[name]} asks for "
+                f"{math.prod(shapes[name])}"
+            )
+    sizes = {*case.SIZES, *(axis for axes in case.AXES.values() for axis in axes)}
+    largest = max(sizes, key=lambda size: getattr(case, size), default="")
+    most = max([*map(math.prod, shapes.values()), math.prod(getattr(case, size) for size in case.SIZES)])
+    if most > MOST_NUMBERS:
+        raise CaseError(
+            f"{largest}={getattr(case, largest)} is too large in the case: a tensor would hold {most:,} numbers, "
+            f"and {MOST_NUMBERS:,} are the most"
+        )
+
+
+def _count(numbers: Any) -> int:
+    return sum(map(_count, numbers)) if isinstance(numbers, tuple) else 1
 
 
 def _write(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-
-
-def _freeze(value: Any) -> Any:
-    return tuple(map(_freeze, value)) if isinstance(value, list) else value

@@ -1,6 +1,7 @@
 """The inside of a process that judges laws (`headcheck.isolation` is the outside).
 
-It reports in pairs: ("loaded" | "ready", Introduction), ("refused", why), then for each law that it is given
+It reports in pairs: ("loaded", Introduction), ("answered", "") once a call of the subject has come back,
+("ready", Introduction), ("refused", why), then for each law that it is given
 ("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback);
 ("trying", "") is a sign of life.
 """
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
 from headcheck.forks import fate_of
@@ -103,6 +105,7 @@ def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None
     try:
         loaded = plan.loaded()
         connection.send(("loaded", loaded.introduction()))
+        _tell_of_the_first_answer(connection)
         prepared = loaded.prepared(watch)
         connection.send(("ready", prepared.introduction))
         return prepared
@@ -111,6 +114,14 @@ def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None
     except Exception:  # noqa: BLE001 - the parent tells what it was.
         connection.send(("bug", traceback.format_exc()))
     return None
+
+
+def _tell_of_the_first_answer(connection: Connection) -> None:
+    def tell() -> None:
+        Clock.on_return = staticmethod(lambda: None)
+        connection.send(("answered", ""))
+
+    Clock.on_return = staticmethod(tell)
 
 
 def _answer(

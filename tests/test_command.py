@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import time
@@ -61,11 +62,14 @@ MISTAKES = {
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",
     f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",
     f"replay {RIGHT} {LAW} kv_lem=2": "cannot read 'kv_lem=2' in the case",
-    f"replay {RIGHT} {LAW} values=odd": "cannot build the case: KeyError: 'odd'",
+    f"replay {RIGHT} {LAW} values=odd": "cannot read values=odd in the case: values is one of normal, ",
+    f"replay {RIGHT} {LAW} head_dim=2 dtype=float31": "dtype is one of float32, float64, bfloat16, float16",
     "subjects no-such-subject": "no built-in subject has 'no-such-subject' in its name",
     "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
     f"{KERNELS}:takes_one": "cannot be called as f(query, key, value): TypeError: takes_one() takes 1 positional",
     f"probe {KERNELS}:takes_one": "no plain call of the subject works: raised TypeError: takes_one() takes 1",
+    "lawz": "did you mean the command `headcheck laws`?",
+    "repaly torch-sdpa x y": "did you mean the command `headcheck replay`?",
     "probe": "the following arguments are required: SUBJECT",
 }
 
@@ -78,8 +82,8 @@ def test_a_mistake_is_one_line_on_stderr(line: str, message: str, capsys: pytest
     assert said.out == ""
     assert said.err.startswith("headcheck: ")
     assert message in said.err
-    lines = [line for line in said.err.splitlines() if " laws judged, " not in line]  # On a busy machine.
-    assert len(lines) == 1
+    progress = re.compile(r"headcheck: (\d+ of \d+ laws judged, )?\d+ s, ")  # On a busy machine.
+    assert len([line for line in said.err.splitlines() if not progress.match(line)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,32 @@ def test_the_lines_of_a_counterexample_can_be_pasted(
     assert "1 of 1 law broken" in capsys.readouterr().out
 
 
+def test_a_case_need_not_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The words of a case are one case, as they stand."""
+    assert main(["replay", RIGHT, LAW, "kv_len=2", "head_dim=3", "--dtype", "float32"]) == 0
+    said = capsys.readouterr().out
+    assert "key (1, 1, 2, 3) = " in said
+    assert "the law holds on this case" in said
+
+
+@pytest.mark.parametrize(
+    ("case", "needs"),
+    [
+        ("", "kv_len=2 is_causal=true"),
+        ("kv_len=2", "is_causal=true"),
+        ("kv_len=1 is_causal=true", "kv_len=2"),
+        ("kv_len=2 is_causal=true heads=3 kv_heads=2", "kv_heads=3"),
+    ],
+)
+def test_an_edited_case_of_which_the_law_does_not_speak_is_not_applicable(
+    case: str, needs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It neither breaks the law nor fails in it: one line says what the case would need, with exit code 2."""
+    assert main(["replay", RIGHT, "attention/masks/the-future-does-not-matter", case]) == 2
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == f"not applicable: the law does not speak of this case; it needs {needs}"
+
+
 def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFixture[str]) -> None:
     """`--json -` is nothing but JSON; in a replay the user sees what the subject prints, on stderr."""
     main([f"{KERNELS}:prints", *QUICK, "--json", "-", "-q"])
@@ -124,7 +154,7 @@ def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFi
     assert json.loads(said.out)["verdict"] == "conforms"
     assert "a subject that talks" not in said.err
     assert said.err.startswith("conforms: 2 laws hold")
-    main(["replay", f"{KERNELS}:prints", LAW, "kv_len=2"])
+    main(["replay", f"{KERNELS}:prints", LAW, "kv_len=2 head_dim=2"])
     said = capfd.readouterr()
     assert "a subject that talks" not in said.out
     assert "a subject that talks" in said.err

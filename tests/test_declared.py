@@ -15,6 +15,7 @@ from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
 from headcheck.laws import all_laws, choose
+from headcheck.pasting import pasted
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, OUTPUT, PLAIN, engine_of
 
@@ -180,6 +181,24 @@ def test_an_output_of_the_wrong_form_is_a_break(wrong: Callable[[Tensor], Any], 
     error = engine.example(all_laws()[OUTPUT], PLAIN).error
     with pytest.raises(LawBroken, match=f"^{message}$"):
         raise LawBroken(error)
+
+
+# Told
+
+
+@pytest.mark.parametrize(
+    ("declaration", "field"),
+    [
+        (headcheck.CausalLM(canonical_attention, step=without_softcap), "step"),
+        (headcheck.Seq2Seq(canonical_attention, encode=without_softcap), "encode"),
+        (headcheck.Seq2Seq(canonical_attention, decode=without_softcap), "decode"),
+        (headcheck.MultiHeadAttention(canonical_attention, load=without_softcap), "load"),
+    ],
+)
+def test_a_declared_function_is_told_by_its_name(declaration: Any, field: str) -> None:
+    """In the verdict, which goes to other processes and into JSON, and in what is to be pasted."""
+    assert declaration.summary() == {field: "without_softcap"}
+    assert f"{field}=without_softcap" in pasted(declaration, "subject")
 
 
 # Autocast

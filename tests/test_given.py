@@ -11,8 +11,11 @@ from headcheck.attention import drawing, given
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.patterns import DEAD_ROWS
+from headcheck.engine import PROFILES
+from headcheck.judging import make_plan
 from headcheck.laws import Law, choose
 from tests.drawn import by_hypothesis, prepared, seeded, strict
+from tests.engines import a_law, on_reference
 
 
 @pytest.fixture(autouse=True)
@@ -157,3 +160,41 @@ def test_preparing_a_case_for_a_law_is_done_in_one_go(law: Law) -> None:
         for case in seeded(subject, 60):
             once = drawing.fit(law.repaired(case), subject)
             assert drawing.fit(law.repaired(once), subject) == once
+
+
+REFERENCES = [
+    "reference-softmax",
+    "reference-rotary",
+    "reference-sinusoidal",
+    "reference-layer-norm",
+    "reference-rms-norm",
+    "reference-multi-head-attention",
+    "reference-encoder-layer",
+    "reference-decoder-layer",
+    "reference-causal-lm",
+    "reference-seq2seq",
+    "reference-vit",
+    "reference==torch-sdpa-math",
+]
+
+
+@pytest.mark.parametrize("subject", REFERENCES)
+def test_a_law_of_any_role_speaks_of_the_cases_that_it_is_given(subject: str) -> None:
+    """What was made for a law is replayed as it stands, and can be made smaller."""
+    plan = make_plan(subject, profile=PROFILES["quick"])
+    engine = plan.loaded().prepared().engine
+    for law in choose(engine.role.name):
+        if not any(engine.subject.lacks(feature) for feature in law.needs):
+            for case in engine.seeded(law):
+                assert engine.nearest(law, case) == case, law.id
+
+
+def test_a_law_speaks_of_cases_for_which_a_choice_was_not_made() -> None:
+    """One case in three has equal heads and one query: an edited one may have what it likes, but two keys it needs."""
+    chosen = a_law(
+        lambda attention, x: None, given=(shared.at_least(kv_len=2), shared.one_in(1, given.equal_heads))
+    )
+    case = Case(heads=2, kv_len=2)
+    assert chosen.repaired(case).kv_heads == 2
+    assert on_reference().nearest(chosen, case) == case
+    assert on_reference().nearest(chosen, case.but(kv_len=1)) == case

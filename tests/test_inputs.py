@@ -5,8 +5,10 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +21,14 @@ from headcheck.attention import values
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, build, lay_out, lay_out_mask
 from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS, restrict
+from headcheck.attention.role import OPTIONS, role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.values import CONTINUOUS, REGIMES
 from headcheck.declarations import Attention
 from headcheck.errors import CaseError
+from headcheck.recipes import options_of
+from headcheck.roles import HOMES
+from headcheck.roles import role as role_named
 from tests.drawn import by_hypothesis, drawn_inputs, hypothesis_inputs, prepared, seeded
 
 
@@ -104,17 +110,60 @@ def test_another_seed_gives_other_tensors() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kv_len", "name=value"),
-        ("kvlen=3", "name=value"),
-        ("kv_len=three", "kv_len='three'"),
-        ("query=normal", "query takes numbers in brackets"),
-        ("query=[1,", "query="),
+        ("kv_len", "'kv_len' in the case, where a token is name=value"),
+        ("kvlen=3", "'kvlen=3' in the case, .*did you mean kv_len="),
+        ("bogus=3", "'bogus=3' in the case, .*the names are dtype, seed, batch, heads"),
+        ("kv_len=two", "kv_len=two in the case: kv_len is a whole number, 1 or more"),
+        ("kv_len=0", "kv_len is a whole number, 1 or more"),
+        ("kv_len=2.5", "kv_len is a whole number, 1 or more"),
+        ("kv_len=true", "kv_len is a whole number, 1 or more"),
+        ("seed=-1", "seed is a whole number, 0 or more"),
+        ("is_causal=True", "is_causal=True in the case: is_causal is true or false"),
+        ("is_causal=1", "is_causal is true or false"),
+        ("scale=wide", "scale is a number or null"),
+        ("window=3", r"window is \[a whole number or null, a whole number or null\] or null"),
+        ("window=[1]", r"window is \[a whole number or null, "),
+        ("dtype=float31", "dtype is one of float32, float64, bfloat16, float16"),
+        ("mask=banana", "mask is one of none, all-true, random, "),
+        ("mask_form=odd", "mask_form is one of boolean, additive, lowest, bias"),
+        ("mask_axes=zz", "mask_axes is one of bhqk, "),
+        ("values=odd", "values is one of normal, "),
+        ("layout=odd", "layout is one of contiguous, .*mixed"),
+        ("mask_layout=odd", "mask_layout is one of contiguous, "),
+        ("cotangent_layout=odd", "cotangent_layout is one of contiguous, "),
+        ("query=normal", "query is numbers in brackets"),
+        ("query=[1,", "query is numbers in brackets"),
+        ('query=["a"]', "query is numbers in brackets"),
+        ("kv_len=2 key=[[1.0]]", r"key holds 1 numbers in the case; its shape \(1, 1, 2, 1\) asks for 2"),
+        (
+            "kv_len=99999999999",
+            "kv_len=99999999999 is too large in the case: a tensor would hold 99,999,999,999",
+        ),
+        ("q_len=200000 kv_len=300000", "kv_len=300000 is too large in the case"),
     ],
 )
 def test_a_case_that_cannot_be_read_says_where(text: str, problem: str) -> None:
-    """One line names the token that is wrong."""
-    with pytest.raises(CaseError, match=problem):
-        Case.parse(text)
+    """One line names the field, what it was given and what it may be."""
+    with pytest.raises(CaseError, match=problem) as raised:
+        role.parse(text)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_whatever_a_field_may_be_is_read(name: str) -> None:
+    """Each option of each field of each role, as a case writes it, is the case itself again."""
+    of_role: Any = role_named(name)
+    plain = of_role.parse("")
+    more = OPTIONS if isinstance(plain, Case) else {}
+    for each in fields(plain):
+        for value in {*options_of(each), *more.get(each.name, ())}:
+            case = plain.but(**{each.name: value})
+            assert of_role.parse(str(case)) == case
+
+
+def test_every_text_of_an_attention_case_has_its_options() -> None:
+    """A field of text that is added without them would be read as anything."""
+    assert {each.name for each in fields(Case) if each.type is str} == {*OPTIONS, "dtype"}
 
 
 # How tensors lie in memory

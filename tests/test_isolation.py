@@ -15,6 +15,7 @@ import pytest
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from headcheck import isolation
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
 from headcheck.isolation import Limits, Workers
@@ -151,6 +152,47 @@ def test_a_subject_that_crashes_on_every_call_breaks_every_law() -> None:
     }
 
 
+class Listens(Watcher):
+    def __init__(self) -> None:
+        self.heard: set[str] = set()
+
+    def tick(self, awaited: list[str]) -> None:
+        self.heard |= set(awaited)
+
+
+def test_a_subject_that_never_comes_back_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call came back in all dtypes: one dtype alone would hang likewise; meanwhile it is told what is awaited."""
+    started: list[Any] = []
+    start = isolation.start
+    monkeypatch.setattr(isolation, "start", lambda *given: started.append(given) or start(*given))
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        hang_in_native_code()
+        raise AssertionError
+
+    listens, limits = Listens(), replace(STRICT, prepare_s=1.0)
+    with Workers(make_plan(attention, profile=TINY), limits=limits) as workers:
+        verdict = judged_apart(workers, LAWS, listens)
+    assert {row.reason for row in verdict.laws} == {"did not return within 1 s when it was first tried"}
+    assert len(started) == 1
+    assert "trying the subject on small cases, 1 s at most" in listens.heard
+
+
+def test_a_dtype_that_hangs_does_not_hide_the_others() -> None:
+    """Some call came back before another hung: what is left is judged in float32, and is not said to conform."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if query.element_size() == 2:
+            loop_in_python()
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    with Workers(make_plan(attention, profile=TINY), limits=replace(STRICT, prepare_s=2.0)) as workers:
+        verdict = judged_apart(workers, LAWS)
+    assert {row.outcome for row in verdict.laws} == {"holds"}
+    hung = "did not return within 2 s when all dtypes were tried"
+    assert verdict.unfinished == f"judged in float32 only: {hung}"
+
+
 def test_a_dtype_that_crashes_does_not_hide_the_others() -> None:
     """What crashes when all dtypes are tried is judged in float32, and is not said to conform."""
 
@@ -188,6 +230,32 @@ def test_an_isolated_verdict_is_the_one_found_in_process() -> None:
     options: dict[str, Any] = {"profile": TINY, "laws": LAWS, "dtype": "float32"}
     here, apart = (verify(f"{KERNELS}:wrong_scale", isolate=isolate, **options) for isolate in (False, True))
     assert without_time(here) == without_time(apart)
+
+
+OWN_STEP = """
+import headcheck
+from torch import nn
+
+class Bigram(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 7)
+
+    def forward(self, tokens):
+        return self.table(tokens)
+
+def step(module, tokens, cache):
+    return module(tokens), cache
+
+subject = headcheck.CausalLM(Bigram, step=step)
+"""
+
+
+def test_a_function_of_a_users_file_is_introduced_by_its_name(tmp_path: Path) -> None:
+    """The parent does not import the file: what a worker tells of a declaration holds no function of it."""
+    (tmp_path / "own_step.py").write_text(OWN_STEP)
+    with Workers(make_plan(f"{tmp_path}/own_step.py:subject")) as workers:
+        assert workers.introduce().declaration == {"step": "step"}
 
 
 class InterruptsAfterOne(Watcher):

@@ -72,19 +72,37 @@ def test_a_broken_law_fails_with_its_counterexample(tmp_path: Path, spread: tupl
     assert 0 <= float(row["worst_error_over_bound"] or -1) <= 1
 
 
+def test_a_run_that_judged_nothing_does_not_pass(pytester: pytest.Pytester) -> None:
+    """A subject to which no law applies gives exit code 2 and a loud line."""
+    chosen = ("-k", "softcap-caps", *QUICK)
+    done = pytester.runpytest_inprocess("--pyargs", "headcheck.properties", *chosen)
+    assert done.ret == 2
+    done.stdout.fnmatch_lines(
+        [
+            "torch-sdpa: 0 laws hold, 0 broken, 1 not applicable",
+            "NO LAW COULD BE JUDGED: this is no pass (exit code 2)",
+        ]
+    )
+    done.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--subject", "no_such_file.py:f", "-k", "symmetry"), "headcheck: there is no file no_such_file.py"),
-        (("-k", "softcap-caps", *QUICK), "torch-sdpa: 0 laws hold, 0 broken, 1 not applicable"),
+        (
+            ("--subject", f"{KERNELS}:rigth"),
+            f"headcheck: {KERNELS} has no attribute 'rigth' (did you mean right",
+        ),
+        (("--headcheck-dtype", "int8"), "headcheck: cannot judge dtype 'int8'; there are: float32"),
+        (("--headcheck-baseline", "none.toml"), "headcheck: cannot read the baseline none.toml"),
     ],
-    ids=["unknown", "not applicable"],
 )
-def test_a_run_that_judged_nothing_does_not_pass(
-    pytester: pytest.Pytester, options: tuple[str, ...], said: str
+def test_a_mistake_is_one_usage_error(
+    tmp_path: Path, options: tuple[str, ...], said: str, spread: tuple[str, ...]
 ) -> None:
-    """An unknown subject, or one to which no law applies, gives exit code 2 and a loud line."""
-    done = pytester.runpytest_inprocess("--pyargs", "headcheck.properties", *options)
-    assert done.ret == 2
-    done.stdout.fnmatch_lines([said, "NO LAW COULD BE JUDGED: this is no pass (exit code 2)"])
-    done.stdout.no_fnmatch_line("*Traceback*")
+    """As the command tells it: in one line, before anything is collected, with pytest's exit code for it."""
+    done = pytest_run(tmp_path, "-q", "--pyargs", "headcheck.properties", *options, *spread)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if line]
+    assert line.startswith(f"ERROR: {said}")

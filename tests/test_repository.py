@@ -229,3 +229,8 @@ def test_public_names_are_there() -> None:
         assert getattr(headcheck, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         headcheck.nonsense  # noqa: B018
+
+
+def test_the_public_surface_is_listed_for_completion() -> None:
+    """dir() gives the names, though each is loaded when it is first used."""
+    assert {*headcheck.__all__} <= set(dir(headcheck))

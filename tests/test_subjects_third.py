@@ -223,7 +223,18 @@ def test_a_range_of_versions_is_read(versions, expected):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[[deviation]]\nsubject = 'x'\n", "the fields are subject, law"),
+        (
+            "[[deviation]]\nsubject = 'x'\n",
+            "the fields are subject, law, .*; missing: kind, law, reason, ref",
+        ),
+        (
+            "[[deviation]]\nsubject='x'\nlaw='*'\nreason='z'\nkind='bug'\nversions=''\nreference=''\nlaws='*'\n",
+            "deviation 1: the fields are subject, .*; unknown: laws",
+        ),
+        (
+            "[[deviation]]\nsubject='x'\nlaw='attention/nosuch'\nreason='z'\nkind='bug'\nversions=''\nreference=''\n",
+            "deviation 1: no law matches 'attention/nosuch'; `headcheck laws` lists them",
+        ),
         ("not toml", "is no TOML"),
         ("[other]\n", "more than tables called"),
         (
@@ -281,7 +292,9 @@ reference = "none found"
 """
 
 
-@pytest.mark.parametrize(("listed", "code"), [("the-future-does-not-matter", 0), ("not-this-one", 1)])
+@pytest.mark.parametrize(
+    ("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)]
+)
 def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     """headcheck verify --baseline: 0 where only what is listed breaks, 1 otherwise."""
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
@@ -292,7 +305,9 @@ def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     assert "baseline:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("listed", "code"), [("the-future-does-not-matter", 0), ("not-this-one", 1)])
+@pytest.mark.parametrize(
+    ("listed", "code"), [("the-future-does-not-matter", 0), ("broadcast-equals-expanded", 1)]
+)
 def test_the_pytest_plugin_takes_a_baseline(judged_by_pytest, tmp_path, listed, code):
     """--headcheck-baseline: a known deviation is an expected failure."""
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")

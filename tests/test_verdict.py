@@ -239,6 +239,16 @@ def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> Non
         headcheck.verify(kernels.right, **{**SOME, **options})
 
 
+@pytest.mark.parametrize(
+    ("keyword", "message"),
+    [("law", "takes no law=; did you mean laws="), ("n", "takes no n=; it takes role, prof")],
+)
+def test_an_unknown_keyword_is_told_the_one_that_is_like_it(keyword: str, message: str) -> None:
+    """--law of the command line is laws= in Python."""
+    with pytest.raises(TypeError, match=message):
+        headcheck.verify(kernels.right, **{keyword: "masks"})
+
+
 @contextlib.contextmanager
 def in_the_middle_of_things() -> Iterator[None]:
     """A caller with unusual settings of its own."""

@@ -67,7 +67,7 @@ class AgreementRole:
         return simpler.simpler(case, subject.one)
 
     def parse(self, text: str) -> Case:
-        return Case.parse(text)
+        return attention.parse(text)
 
     def show(self, inputs: Inputs) -> dict[str, Any]:
         """Each argument of the call that is not at its default."""

@@ -10,11 +10,23 @@ from torch import Tensor
 from headcheck.attention import drawing, inputs, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
+from headcheck.attention.values import REGIMES
 from headcheck.declarations import Attention
 
 SMALL = 64
 """Tensors of at most this many numbers are shown in full."""
+OPTIONS = {
+    "values": REGIMES,
+    "mask": ("none", *PATTERNS),
+    "mask_form": ("boolean", *inputs.BIAS_FORMS),
+    "mask_axes": AXES,
+    "layout": (*inputs.LAYOUTS, *inputs.MIXED),
+    "mask_layout": inputs.MASK_LAYOUTS,
+    "cotangent_layout": inputs.LAYOUTS,
+}
+"""What the fields of a case that are text may be."""
 
 
 class AttentionRole:
@@ -51,7 +63,7 @@ class AttentionRole:
         return simpler.simpler(case, subject)
 
     def parse(self, text: str) -> Case:
-        return Case.parse(text)
+        return Case.parse(text, OPTIONS)
 
     def show(self, inputs: Inputs) -> dict[str, Any]:
         """Each argument of the call that is not at its default."""

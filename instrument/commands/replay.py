@@ -11,7 +11,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subject, the law and the case."""
     parser.add_argument("subject", metavar="SUBJECT")
     parser.add_argument("law", metavar="LAW_ID")
-    parser.add_argument("case", metavar="CASE")
+    parser.add_argument(
+        "case", metavar="CASE", nargs="+", help="name=value ..., quoted or not; '' is the plainest"
+    )
     common_options(parser)
 
 
@@ -22,10 +24,10 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.judging import law_named
     from headcheck.roles import role
 
-    law = law_named(arguments.law)
-    role(law.role).parse(arguments.case)  # A case that cannot be read is refused before anything starts.
+    law, case = law_named(arguments.law), " ".join(arguments.case)
+    role(law.role).parse(case)  # A case that cannot be read is refused before anything starts.
     with Workers(plan_of(arguments)) as workers:
-        row = workers.replay(law, arguments.case)
+        row = workers.replay(law, case)
     print(f"{law.id}\n  {law.statement}")
     shown = row.counterexample
     if shown is None:

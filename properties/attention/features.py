@@ -2,7 +2,15 @@
 
 import torch
 
-from headcheck.attention.given import live_rows, long_rows, masked, no_mask, unmasked, wide_heads, without_causal
+from headcheck.attention.given import (
+    live_rows,
+    long_rows,
+    masked,
+    no_mask,
+    unmasked,
+    wide_heads,
+    without_causal,
+)
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject

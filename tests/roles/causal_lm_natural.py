@@ -34,7 +34,10 @@ def diagonal_hidden_too() -> nn.Module:
     return Small(mask=mask)
 
 
-@wrong("The mask multiplies the weights: the sum below them counts the future.", breaks="causality/later-tokens-do-not-matter")
+@wrong(
+    "The mask multiplies the weights: the sum below them counts the future.",
+    breaks="causality/later-tokens-do-not-matter",
+)
 def future_in_the_sum() -> nn.Module:
     def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         scores = query @ key.mT / math.sqrt(query.shape[-1])

@@ -25,7 +25,10 @@ def sees_the_future_only() -> nn.Module:
     return Wrong()
 
 
-@wrong("Where a mask of padding is given, it takes the place of the causal one.", breaks="causality/later-states-do-not-matter")
+@wrong(
+    "Where a mask of padding is given, it takes the place of the causal one.",
+    breaks="causality/later-states-do-not-matter",
+)
 def causal_unless_padded() -> nn.Module:
     class Wrong(Layer):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
@@ -57,7 +60,8 @@ def memory_masked_by_the_target() -> nn.Module:
 
 
 @wrong(
-    "Keys and values of a memory are kept, and serve the next memory of that shape.", breaks="memory/every-state-depends-on-all-of-the-memory"
+    "Keys and values of a memory are kept, and serve the next memory of that shape.",
+    breaks="memory/every-state-depends-on-all-of-the-memory",
 )
 def keys_of_the_last_memory() -> nn.Module:
     class Wrong(Layer):

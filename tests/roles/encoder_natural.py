@@ -49,7 +49,10 @@ def option_not_handed_on() -> nn.Module:
     return Wrong()
 
 
-@wrong("Padding has the score -1e-9, where -1e9 was meant.", breaks="padding/what-stands-in-padding-does-not-matter")
+@wrong(
+    "Padding has the score -1e-9, where -1e9 was meant.",
+    breaks="padding/what-stands-in-padding-does-not-matter",
+)
 def sign_of_the_exponent() -> nn.Module:
     class Wrong(Block):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:

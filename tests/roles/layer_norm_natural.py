@@ -12,7 +12,8 @@ def wide(x: Tensor) -> Tensor:
 
 
 @wrong(
-    "The sample's standard deviation plus eps, in place of the root of the variance.", breaks="epsilon/eps-stands-inside-the-root"
+    "The sample's standard deviation plus eps, in place of the root of the variance.",
+    breaks="epsilon/eps-stands-inside-the-root",
 )
 def deviation_plus_eps(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     mean, deviation = wide(x).mean(dim=-1, keepdim=True), wide(x).std(dim=-1, keepdim=True)
@@ -43,7 +44,10 @@ def sums_in_one_pass(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5)
     return (weight * normed + bias).to(x.dtype)
 
 
-@wrong("Mean and variance are taken without gradients, as if they were constants.", breaks="gradients/the-gradient-of-a-row-sums-to-zero")
+@wrong(
+    "Mean and variance are taken without gradients, as if they were constants.",
+    breaks="gradients/the-gradient-of-a-row-sums-to-zero",
+)
 def constant_statistics(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     with torch.no_grad():
         variance, mean = torch.var_mean(wide(x), dim=-1, keepdim=True, correction=0)

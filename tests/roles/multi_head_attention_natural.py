@@ -40,7 +40,10 @@ class SharesOverQueries(Plain):
         return super().weigh(scores.mT).mT
 
 
-@wrong("Scores are divided by the root of d_model, not of one head's width.", breaks="scores/scores-are-divided-by-the-root-of-head-dim")
+@wrong(
+    "Scores are divided by the root of d_model, not of one head's width.",
+    breaks="scores/scores-are-divided-by-the-root-of-head-dim",
+)
 class RootOfTheModelsWidth(Plain):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.mT / math.sqrt(self.num_heads * self.head_dim)
@@ -70,7 +73,8 @@ class NumbersAsBooleans(Full):
 
 
 @wrong(
-    "The mask of the keys takes the place of the other mask, where both are given.", breaks="masks/both-masks-hold"
+    "The mask of the keys takes the place of the other mask, where both are given.",
+    breaks="masks/both-masks-hold",
 )
 class OneMaskOrTheOther(Full):
     def biases(

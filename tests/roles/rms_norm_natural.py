@@ -10,14 +10,18 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-@wrong("The squares are summed, not averaged: rows have length one.", breaks="statistics/a-constant-row-has-size-one")
+@wrong(
+    "The squares are summed, not averaged: rows have length one.",
+    breaks="statistics/a-constant-row-has-size-one",
+)
 def unit_length(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x).square().sum(dim=-1, keepdim=True)
     return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)
 
 
 @wrong(
-    "The squares are averaged along axis 1, which is the last one of a matrix only.", breaks="symmetry/a-row-does-not-see-the-others"
+    "The squares are averaged along axis 1, which is the last one of a matrix only.",
+    breaks="symmetry/a-row-does-not-see-the-others",
 )
 def axis_one(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x).square().mean(dim=1, keepdim=True)

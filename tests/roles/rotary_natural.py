@@ -54,7 +54,9 @@ def partial_by_the_width_of_the_head(x: Tensor, positions: Tensor, theta: float 
     return torch.cat([turned(x[..., : dim // 2], angles), x[..., dim // 2 :]], dim=-1)
 
 
-@wrong("Halves are paired, but cosines and sines are laid out for neighbours.", breaks="rotation/norms-are-kept")
+@wrong(
+    "Halves are paired, but cosines and sines are laid out for neighbours.", breaks="rotation/norms-are-kept"
+)
 def two_layouts_in_one(x: Tensor, positions: Tensor) -> Tensor:
     angles = angles_of(positions, x.shape[-1]).repeat_interleave(2, dim=-1)
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -84,7 +86,9 @@ def narrow_positions(x: Tensor, positions: Tensor) -> Tensor:
     return turned(x, angles_of(positions.to(x.dtype), x.shape[-1]))
 
 
-@wrong("The first half is written in place before the second half reads it.", breaks="rotation/norms-are-kept")
+@wrong(
+    "The first half is written in place before the second half reads it.", breaks="rotation/norms-are-kept"
+)
 def second_half_reads_the_new_first(x: Tensor, positions: Tensor) -> Tensor:
     angles, half = angles_of(positions, x.shape[-1]), x.shape[-1] // 2
     wide = torch.promote_types(x.dtype, torch.float32)

@@ -32,7 +32,10 @@ def decoder_reads_source_padding() -> nn.Module:
     return Pair(memory_mask=memory_mask)
 
 
-@wrong("What was read of a source is kept by shape, and serves the next source too.", breaks="batch/a-sequence-in-a-batch-is-itself-alone")
+@wrong(
+    "What was read of a source is kept by shape, and serves the next source too.",
+    breaks="batch/a-sequence-in-a-batch-is-itself-alone",
+)
 def memory_of_the_last_source() -> nn.Module:
     kept: dict[Any, Tensor] = {}
 

@@ -50,7 +50,10 @@ class _Diagonal(torch.autograd.Function):
         return grad * weights * (1 - weights), None
 
 
-@wrong("The backward pass has the diagonal of the Jacobian only, as of a sigmoid.", breaks="gradients/the-gradient-of-a-row-sums-to-zero")
+@wrong(
+    "The backward pass has the diagonal of the Jacobian only, as of a sigmoid.",
+    breaks="gradients/the-gradient-of-a-row-sums-to-zero",
+)
 def derivative_of_a_sigmoid(x: Tensor, dim: int) -> Tensor:
     weights: Tensor = _Diagonal.apply(x, dim)
     return weights
