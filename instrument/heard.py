@@ -43,9 +43,17 @@ def note(arguments: Mapping[str, Any]) -> None:
     tensors = {name: each for name, each in arguments.items() if isinstance(each, Tensor) and each.is_leaf}
     if calls is None or not tensors:
         return
-    small = {name: each.detach().tolist() for name, each in tensors.items() if each.numel() <= SMALL}
+    small = {name: _numbers(each) for name, each in tensors.items() if each.numel() <= SMALL}
     flags = {name: each for name, each in arguments.items() if each is True}
     calls.append(small | flags)
+
+
+def _numbers(tensor: Tensor) -> Any:
+    """As lists; within torch.func.vmap a tensor has no numbers of its own."""
+    try:
+        return tensor.detach().tolist()
+    except RuntimeError:
+        return "mapped over"
 
 
 def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
-from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
@@ -211,16 +210,6 @@ class Edge:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
             raise NotApplicable("the output carries no gradient")
         return output, wanted
-
-    def parts_of_gradients(self, x: Inputs) -> int:
-        """Into how many parts, added up in 16 bits by autograd itself, a gradient of this call falls."""
-        if x.autocast is None and not any(dtype.itemsize == 2 for dtype in x.dtypes):
-            return 1
-        try:
-            output, _ = self._followed(x, None)
-        except (LawBroken, NotApplicable):  # Whoever asks for the gradients themselves will see it.
-            return 1
-        return parts_in_sixteen_bits(output)
 
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """The tensors of a call that can want a gradient, or those named; from now on they do."""

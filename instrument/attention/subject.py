@@ -11,9 +11,10 @@ from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.bounds import ForwardBounds, forward_bounds
 from headcheck.attention.edge import Edge
 from headcheck.attention.gradient_bounds import GradientBounds, gradient_bounds
+from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
-from headcheck.comparison import Comparison, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention, EmptyRows
 
 DEAD_ROWS = "dead rows"
@@ -92,6 +93,16 @@ class AttentionSubject(Edge):
         seed = x.cotangent if cotangent is None else cotangent
         model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
+
+    def parts_of_gradients(self, x: Inputs) -> int:
+        """Into how many parts, added up in 16 bits by autograd itself, a gradient of this call falls."""
+        if x.autocast is None and not any(dtype.itemsize == 2 for dtype in x.dtypes):
+            return 1
+        try:
+            output, _ = self._followed(x, None)
+        except (LawBroken, NotApplicable):  # Whoever asks for the gradients themselves will see it.
+            return 1
+        return parts_in_sixteen_bits(output)
 
     def arithmetic_for(self, x: Inputs) -> Arithmetic:
         """How the subject rounds in this dtype; where several dtypes meet, each step may round to the narrowest."""

@@ -354,7 +354,9 @@ SYMPTOMS = (
 SHOWN_BY_CALLS = {
     name: entry
     for name, entry in FAULTS.items()
-    if not name.startswith(("seen_elsewhere", "seen_later", "seen_third", "declared/", "autocast/", "packs/"))
+    if not name.startswith(
+        ("seen_elsewhere", "seen_later", "seen_third", "natural", "declared/", "autocast/", "packs/")
+    )
 }
 """The others need conditions that stand in no list of calls, are called otherwise, or are no fault but for what they
 declare: the laws that they break show them."""
