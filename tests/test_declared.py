@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 import headcheck
+from headcheck.arithmetic import named
 from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
@@ -269,3 +271,26 @@ def test_each_of_several_must_be_known(declaration: Any, field: str, wrong: tupl
     """A field that holds several things refuses one that headcheck does not know, and says what it knows."""
     with pytest.raises(SubjectError, match=f"^{field}=.* is not a convention headcheck knows; choose one of"):
         declaration(lambda x: x, **{field: wrong})
+
+
+DOUBLES = "attention/dtypes/doubles-are-computed-as-doubles"
+
+
+def in_float32(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """float64 is answered by way of float32."""
+    return canonical_attention(query.float(), key.float(), value.float()).to(query.dtype)
+
+
+def test_float64_in_float32_breaks_one_law_and_no_other() -> None:
+    """Undeclared, one law says that doubles are computed as singles; the others allow for it."""
+    engine = engine_of(Attention(in_float32, dtypes=("float64",)))
+    assert engine.judge(all_laws()[DOUBLES]).outcome == "breaks"
+    assert engine.judge(all_laws()[OUTPUT]).outcome == "holds"
+
+
+def test_float64_in_float32_may_be_declared() -> None:
+    """Declared, it is what the laws hold the function to."""
+    declared = replace(named("native"), inputs="float32")
+    engine = engine_of(Attention(in_float32, dtypes=("float64",), arithmetic={"float64": declared}))
+    assert engine.judge(all_laws()[DOUBLES]).outcome == "not-applicable"
+    assert engine.judge(all_laws()[OUTPUT]).outcome == "holds"

@@ -110,6 +110,11 @@ class AttentionSubject(Edge):
             return STEP_BY_STEP
         return self.arithmetic[str(x.dtype).removeprefix("torch.")]
 
+    def declares_arithmetic(self, dtype: str) -> bool:
+        """Whether the declaration says how a dtype is computed."""
+        declared = self.declaration.arithmetic
+        return declared is not None and (not isinstance(declared, Mapping) or dtype in declared)
+
     def agree(
         self,
         one: Inputs,

@@ -29,7 +29,14 @@ INFERRED = (
     replace(named("opwise"), scaled="input"),
 )
 """The models that an undeclared low-precision subject is fitted to, the narrowest first."""
+IN_FLOAT32 = replace(named("native"), inputs="float32")
+"""The model of one that computes float64 in float32, undeclared."""
 ROUND_THE_SUM_ONCE = INFERRED[2:4]
+IN_FLOAT32_NOTE = (
+    "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others allow it; "
+    "where it is meant, declare it: arithmetic={'float64': replace(named('native'), inputs='float32')}, "
+    "or dtypes without float64"
+)
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIES = 24
@@ -267,10 +274,29 @@ def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithme
     if declared and dtype in declared:
         model = declared[dtype]
         return (named(model) if isinstance(model, str) else model), ""
+    if dtype == "float64" and _computes_in_float32(trial):
+        return IN_FLOAT32, IN_FLOAT32_NOTE
     if dtype not in LOW_PRECISION:
         return named("native"), ""
     model, ratio = infer_arithmetic(trial, dtype, seed)
     return model, f"{dtype}: arithmetic inferred as {model} (largest error {ratio:.2f} of its bound)"
+
+
+def _computes_in_float32(trial: AttentionSubject) -> bool:
+    """Whether float64 is answered as float32 would be: off by more than its own rounding, by no more than that."""
+    coarse = AttentionSubject(
+        trial.declaration, dtypes=trial.dtypes, arithmetic={"float64": IN_FLOAT32}, device=trial.device
+    )
+    calls = [build(_PLAIN.but(dtype="float64", seed=seed), trial.alignment) for seed in range(3)]
+    try:
+        found = [(x, trial(x)) for x in calls]
+    except (LawBroken, NotApplicable):
+        return False
+    off, as_float32 = (
+        [within(output, trial.expected(x), bound(x)).broken for x, output in found]
+        for bound in (trial.bound, coarse.bound)
+    )
+    return all(off) and not any(as_float32)
 
 
 def infer_arithmetic(

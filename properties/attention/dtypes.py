@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from headcheck.arithmetic import named
 from headcheck.attention import watching
+from headcheck.attention.bounds import forward_bounds
 from headcheck.attention.given import no_mask, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -140,6 +142,26 @@ def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Co
     y = x.but(**wide, generic=False)
     limit = 2 * attention.bound(y)
     return within(attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output under autocast")
+
+
+@law(
+    source="IEEE 754: binary64 has 53 digits; the arithmetic of an undeclared subject is that of its inputs",
+    formula="Q, K, V in float64: |O - exact| <= bound of float64",
+    guards="Doubles that are computed in single precision, which only a declaration may say.",
+    share=0.5,
+)
+def doubles_are_computed_as_doubles(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Inputs in float64 are answered with the precision of float64, unless another arithmetic is declared."""
+    _require(attention, "float64")
+    if attention.declares_arithmetic("float64"):
+        raise NotApplicable("declares how float64 is computed")
+    names = ("query", "key", "value", "attn_mask", "sinks", "alibi_slopes")
+    given = {name: getattr(x, name) for name in names}
+    doubles = {n: t if t is None or t.dtype == torch.bool else t.double() for n, t in given.items()}
+    y = x.but(**doubles, generic=False)
+    exact, limit = y.problem.attended.output, forward_bounds(y.problem, named("native"), torch.float64).output
+    special = attention.special_rows(y)[..., None]
+    return within(attention(y), exact, torch.where(special, torch.inf, limit))
 
 
 @law(

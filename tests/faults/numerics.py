@@ -212,7 +212,7 @@ def exponential_slightly_off(call: Call, scores: Tensor, top: Tensor) -> Tensor:
 
 @fault(
     "Doubles are computed in single precision.",
-    breaks="accuracy/output-is-within-the-bound",
+    breaks="dtypes/doubles-are-computed-as-doubles",
     naive="LP",
     dtypes=("float64",),
     replaces=clean.read,

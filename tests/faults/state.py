@@ -132,7 +132,7 @@ def dense_kernel_for_expanded_keys(call: Call, memory: Memory) -> Tensor:
 
 @fault(
     "The workspace has the type of the first call: float64 after float32 is computed in float32.",
-    breaks=(SECOND_CALL, "accuracy/output-is-within-the-bound"),
+    breaks="dtypes/doubles-are-computed-as-doubles",
     naive="NO",
     dtypes=("float32", "float64"),
     when=("float32 first", "then float64"),
