@@ -297,7 +297,19 @@ def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Compariso
         raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
     if convention == "refused":
         raise LawBroken("attn_mask with is_causal is declared refused, and was answered")
-    return attention.agree(both, x.but(is_causal=False, attn_mask=explicit))
+    alone = x.but(is_causal=False, attn_mask=explicit)
+    limit = attention.bound(both) + attention.bound(alone)
+    # Where the smallest number is all that is left of a row, what the triangle hides may weigh as much.
+    left_out = _only_the_lowest(explicit).expand(limit.shape[:3])[..., None]
+    return within(attention(both), attention(alone), torch.where(left_out, torch.inf, limit))
+
+
+def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
+    """The rows of a mask that leave keys, none of them with more than half the smallest number."""
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape[:-1], dtype=torch.bool)
+    lowest = torch.finfo(mask.dtype).min
+    return (mask <= lowest / 2).all(dim=-1) & (mask >= lowest).any(dim=-1)
 
 
 @law(
