@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -25,6 +26,14 @@ def pytest_configure() -> None:
     # Not Hypothesis' own profile `ci`: loaded where CI is set, it draws the same inputs for ever.
     hypothesis.settings.register_profile("headcheck", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("headcheck")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A process that is done takes tests from one that is not: what is left at the end is long, and in one file."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def modules_not_installed() -> list[str]:
