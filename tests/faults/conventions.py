@@ -9,11 +9,11 @@ from tests.faults import clean, variant
 from tests.faults.calls import NEVER, Call
 
 
-def _reordered(call: Call, into: str, back: str) -> Any:
-    """The right function, called in another order of the axes than b, h, s, d."""
+def _in_order(call: Call, layout: str, **steps: Any) -> Any:
+    """The right function, its tensors in another order of the axes than b, h, s, d."""
     names = ("query", "key", "value")
-    inside = call.but(**{name: torch.einsum(f"{into}->bhsd", getattr(call, name)) for name in names})
-    return torch.einsum(f"bhsd->{back}", clean.attention(inside))
+    inside = call.but(**{name: torch.einsum(f"{layout}->bhsd", getattr(call, name)) for name in names})
+    return torch.einsum(f"bhsd->{layout}", clean.attention(inside, **steps))
 
 
 def _aligned_right(call: Call) -> Tensor | None:
@@ -49,14 +49,12 @@ def heads_tiled(call: Call, x: Tensor) -> Tensor:
 
 @variant("The length stands before the heads.", declares={"layout": "bshd"})
 def length_before_heads(call: Call) -> Tensor:
-    return _reordered(call, "bshd", "bshd")
+    return _in_order(call, "bshd")
 
 
 @variant("The length stands first, the heads tiled.", declares={"layout": "sbhd", "grouped_heads": "tiled"})
 def length_first_heads_tiled(call: Call) -> Tensor:
-    names = ("query", "key", "value")
-    inside = call.but(**{name: getattr(call, name).permute(1, 2, 0, 3) for name in names})
-    return clean.attention(inside, group=_of_head).permute(2, 0, 1, 3)
+    return _in_order(call, "sbhd", group=_of_head)
 
 
 @variant(
@@ -127,10 +125,5 @@ def hidden_numbers_cleared(call: Call) -> Any:
     },
 )
 def everything_otherwise(call: Call) -> Tensor:
-    names = ("query", "key", "value")
-    inside = call.but(
-        **{name: getattr(call, name).transpose(1, 2) for name in names},
-        attn_mask=None if call.attn_mask is None else ~call.attn_mask,
-    )
-    right = clean.attention(inside, group=_of_head, causal=_aligned_right, softmax=_equal_where_dead)
-    return right.transpose(1, 2)
+    kept = call.but(attn_mask=None if call.attn_mask is None else ~call.attn_mask)
+    return _in_order(kept, "bshd", group=_of_head, causal=_aligned_right, softmax=_equal_where_dead)
