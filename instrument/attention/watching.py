@@ -111,6 +111,30 @@ def after_a_call_without_gradients(
     ]
 
 
+def gradients_after_a_change(
+    subject: AttentionSubject, x: Inputs, changed: str, cotangent: Tensor
+) -> list[Tensor | None] | None:
+    """The gradients of query, key and value, one of which is changed in place before backward; None if refused."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x)
+    wanted = subject.want_gradients(arguments, ["query", "key", "value"])
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    with torch.no_grad():
+        wanted[changed].mul_(-3)
+    try:
+        found = subject.clock.call(
+            torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
+        )
+    except SubjectRaised:  # As autograd does where a saved tensor is of another version.
+        return None
+    return [
+        subject.canonical_gradient(x, name, None if each is None else each.detach().cpu())
+        for name, each in zip(wanted, found, strict=True)
+    ]
+
+
 def one_tensor_for_all(subject: AttentionSubject, x: Inputs) -> Tensor:
     """The output where key and value are the very tensor that is the query."""
     arguments = subject.arguments_for(x)

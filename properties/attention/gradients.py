@@ -236,10 +236,15 @@ def _bias_gradient(
     share=0.5,
 )
 def what_all_keys_share_pulls_at_no_query(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """A number that all keys have in common, large as it may be, is lost in no sum on the way to the query's gradient."""
-    key = x.key.clone()
-    key[..., 0] = 8.0
-    return _exact(attention, x.but(key=key, generic=False, layout="contiguous"))
+    """A number that all keys have in common is lost in no sum on its way to the query's gradient.
+
+    The values rise from key to key, and so do the numbers of dS: what is added up goes far from zero and back.
+    """
+    query, key = x.query.clone(), x.key.clone()
+    query[..., 0], key[..., 0] = 0.0, 8.0
+    value = x.value.sort(dim=2).values
+    rising = x.but(query=query, key=key, value=value, generic=False, layout="contiguous")
+    return _exact(attention, rising, x.cotangent.abs())
 
 
 SUM = "the chain rule: a tensor that is used twice gets the sum of both gradients"

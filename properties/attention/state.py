@@ -226,6 +226,32 @@ def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) 
 
 
 @law(
+    source="torch.autograd.function: save_for_backward sees to it that what was changed in place is not read",
+    formula="f(x), then x changed in place: backward is refused, or gives df of what x was",
+    guards="Tensors kept for backward as attributes: a cache that is written in between is read anew.",
+    given=(at_least(q_len=2, kv_len=2),),
+    share=0.3,
+)
+def an_input_changed_before_backward_is_noticed(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """After an input was changed in place, backward is refused or gives the gradients of what it was."""
+    if not attention.claims_gradients(x):
+        return
+    x = x.but(layout="contiguous", mask_layout="contiguous")
+    changed = ("query", "key", "value")[x.case.seed % 3]
+    found = watching.gradients_after_a_change(attention, x, changed, x.cotangent)
+    if found is None:
+        yield same(torch.zeros(()), torch.zeros(()))
+        return
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
+    for name, observed in zip(("query", "key", "value"), found, strict=True):
+        if observed is not None:
+            what = f"gradient of {name}, {changed} having been changed in place"
+            yield within(observed, getattr(exact, name), getattr(bounds, name), what)
+
+
+@law(
     source=PURE,
     formula="f(q) with a q of one axis is refused; f(x) afterwards is what it is alone",
     guards="A lock, a workspace or a flag that a call which raises never gives back.",

@@ -91,7 +91,7 @@ class _Unsaved(torch.autograd.Function):
 
 @fault(
     "The value is kept for backward as an attribute: changed in place in between, as a cache is, it is read anew.",
-    breaks="dtypes/under-autocast-gradients-are-within-the-lower-bound",
+    breaks="state/an-input-changed-before-backward-is-noticed",
     naive="GR",
     when=("backward", "no groups, float32", "a value changed in place after the call"),
 )
@@ -110,6 +110,7 @@ def value_changed_before_backward(call: Call) -> Tensor:
     breaks="gradients/what-all-keys-share-pulls-at-no-query",
     naive="LP",
     dtypes=("bfloat16", "float16"),
+    declares={"arithmetic": "wide"},
     when=("backward", "half precision", "many keys"),
 )
 def query_gradient_added_up_in_half(call: Call) -> Tensor:
