@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HeadcheckError as problem:
         return say(f"headcheck: {problem}{meant}")
     except KeyboardInterrupt:
-        return say("headcheck: interrupted before anything was judged")
+        return say(
+            "headcheck: interrupted before there was a verdict; what --resume or --results keeps is kept"
+        )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2

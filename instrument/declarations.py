@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
-from headcheck.arithmetic import Arithmetic
+from headcheck.arithmetic import MODELS, Arithmetic
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import Alignment
 
@@ -85,9 +85,13 @@ class Declaration(_Common):
             raise SubjectError(f"{type(self).__name__} takes a callable, not {type(self.function).__name__}")
         for convention, allowed in self.ALLOWED.items():
             require_one_of(convention, getattr(self, convention), allowed)
+        for several in ("dtypes", "devices", *self.EACH):
+            if isinstance(given := getattr(self, several), str):
+                raise SubjectError(f"{several}={given!r} holds several: write {several}=({given!r},)")
         for several, allowed in {"dtypes": DTYPES, **self.EACH}.items():
             for each in getattr(self, several) or ():
                 require_one_of(several, each, allowed)
+        _require_known_models(self.arithmetic)
         for argument in self.arguments:
             require_one_of("arguments", argument, tuple(self.ARGUMENTS))
         if not self.name:
@@ -214,6 +218,16 @@ def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:
     if got not in allowed:
         choices = ", ".join(map(repr, allowed))
         raise SubjectError(f"{what}={got!r} is not a convention headcheck knows; choose one of {choices}")
+
+
+def _require_known_models(declared: str | Arithmetic | Mapping[str, str | Arithmetic] | None) -> None:
+    """SubjectError: a model of arithmetic, or a dtype that one is declared for, has a name that is not known."""
+    if not isinstance(declared, Mapping):
+        declared = {} if declared is None else dict.fromkeys(DTYPES, declared)
+    for dtype, model in declared.items():
+        require_one_of("arithmetic", dtype, DTYPES)
+        if isinstance(model, str):
+            require_one_of("arithmetic", model, tuple(MODELS))
 
 
 def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]) -> dict[str, str]:

@@ -151,7 +151,7 @@ def judged_apart(
     plan = workers.plan
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
-    unfinished = workers.unfinished
+    unfinished = ""
     try:
         for number in itertools.count():
             seed = plan.seed + number
@@ -168,6 +168,7 @@ def judged_apart(
         unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"
     if workers.bugs:
         unfinished = f"{len(workers.bugs)} laws could not be judged for a bug in headcheck"
+    unfinished = unfinished or workers.unfinished
     in_order = [rows[law.id] for law in laws if law.id in rows]
     return verdict_of(plan, introduction, in_order, time.perf_counter() - began, unfinished)
 

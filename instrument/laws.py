@@ -6,7 +6,7 @@ are comparisons. Writing the function is all that is needed for it to be run, li
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -138,13 +138,14 @@ def most_specific_first(law_ids: Iterable[str]) -> list[str]:
     return sorted(law_ids, key=rank)
 
 
-def choose(role: str, patterns: Iterable[str] = ()) -> list[Law]:
-    """The laws of a role whose id holds one of the patterns; all of them where none is given."""
-    of_role = [each for each in all_laws().values() if each.role == role]
+def choose(role: str | Sequence[str], patterns: Iterable[str] = ()) -> list[Law]:
+    """The laws of a role, or of several, whose id holds one of the patterns; all of them where none is given."""
+    roles = (role,) if isinstance(role, str) else tuple(role)
+    of_role = [each for each in all_laws().values() if each.role in roles]
     wanted = list(patterns)
     for pattern in wanted:
         if not any(pattern in each.id for each in of_role):
             raise HeadcheckError(
-                f"no law of the role {role} matches {pattern!r}; `headcheck laws` lists them"
+                f"no law of the role {' or '.join(roles)} matches {pattern!r}; `headcheck laws` lists them"
             )
     return [each for each in of_role if not wanted or any(pattern in each.id for pattern in wanted)]

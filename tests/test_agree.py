@@ -245,6 +245,12 @@ def test_the_command_prints_deviations_first_and_writes_json(
     assert written["pairs"][0]["laws"][0]["counterexample"]["case"]
 
 
+def test_a_law_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is judged by a mistyped law, and that is no agreement."""
+    assert main(["agree", RIGHT, WRONG, "--law", "ouput"]) == 2
+    assert "no law of the role attention or agreement matches 'ouput'" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_cuda_device_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """One line, exit code 2."""

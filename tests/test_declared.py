@@ -13,6 +13,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.arithmetic import named
+from headcheck.attention.role import role
 from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
@@ -271,6 +272,53 @@ def test_each_of_several_must_be_known(declaration: Any, field: str, wrong: tupl
     """A field that holds several things refuses one that headcheck does not know, and says what it knows."""
     with pytest.raises(SubjectError, match=f"^{field}=.* is not a convention headcheck knows; choose one of"):
         declaration(lambda x: x, **{field: wrong})
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"dtypes": "float16"}, r"dtypes='float16' holds several: write dtypes=\('float16',\)"),
+        ({"devices": "cuda"}, r"devices='cuda' holds several: write devices=\('cuda',\)"),
+        ({"arithmetic": "fast"}, "arithmetic='fast' is not .* choose one of 'wide', 'flash'"),
+        ({"arithmetic": {"half": "wide"}}, "arithmetic='half' is not .* choose one of 'float32'"),
+    ],
+)
+def test_a_mistyped_declaration_is_refused_where_it_is_made(declared: dict[str, Any], told: str) -> None:
+    """A word where several belong, and a model of arithmetic that there is none of, in one line with the cure."""
+    with pytest.raises(SubjectError, match=told):
+        Attention(canonical_attention, **declared)
+
+
+def off_by_three(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return canonical_attention(query, key, value) + 3
+
+
+def test_no_arithmetic_is_inferred_where_none_explains_the_errors() -> None:
+    """A wrong function is not said to round in a way that a model describes."""
+    prepared = role.prepare(Attention(off_by_three), dtypes=("bfloat16",), device="cpu", seed=0)
+    assert "bfloat16: no model of arithmetic explains its errors; held to wide" in prepared[1]
+
+
+REFUSED = "attention/features/what-is-declared-unsupported-is-refused"
+
+
+def answers_in_pairs(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+    output = canonical_attention(query, key, value)
+    return output if softcap is None else (output, None)
+
+
+def test_an_answer_of_the_wrong_kind_is_no_refusal() -> None:
+    """What is declared absent is refused by an exception, not by a tuple."""
+    assert (
+        engine_of(Attention(answers_in_pairs, softcap=False)).judge(all_laws()[REFUSED]).outcome == "breaks"
+    )
+
+
+def test_a_sink_is_far_below_the_lowest_score() -> None:
+    """Scores of minus a million: a sink of minus 60,000 would take all."""
+    case = "sinks=true query=[[1000.0]] key=[[-1000.0]] value=[[1.0]]"
+    row = headcheck.replay("reference", "attention/features/a-sink-far-below-takes-nothing", case)
+    assert row.outcome == "holds", row.counterexample
 
 
 DOUBLES = "attention/dtypes/doubles-are-computed-as-doubles"

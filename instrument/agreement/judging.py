@@ -12,7 +12,7 @@ from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.isolation import Limits, Task, Workers
 from headcheck.judging import Watcher, with_only
-from headcheck.laws import choose
+from headcheck.laws import Law, choose
 from headcheck.plan import Plan
 from headcheck.verdict import LawResult
 
@@ -37,9 +37,10 @@ def judge_family(
     """Observe each subject, then judge each by the laws of attention and each pair by those of agreement.
 
     plan: how to judge; its subject is not looked at. laws: parts of law ids; all laws by default.
-    HeadcheckError: fewer than two of the subjects can be had here.
+    HeadcheckError: fewer than two of the subjects can be had here, or no law has such an id.
     """
     began, watcher = time.perf_counter(), watcher or Watcher()
+    chosen = choose(("attention", "agreement"), laws)
     met = dict(zip(names, observed([plan.of(name) for name in names], processes), strict=True))
     here = [name for name, each in met.items() if isinstance(each, Observation)]
     if len(here) < 2:
@@ -47,7 +48,7 @@ def judge_family(
         raise HeadcheckError(f"agreement needs two subjects, and {len(here)} can be had here; {told}")
     rows: dict[str, list[LawResult]] = defaultdict(list)
     unfinished = ""
-    tasks = _tasks(here, laws)
+    tasks = _tasks(here, chosen)
     watcher.expect(len(tasks))
     with Workers(plan.of(here[0]), processes, Limits(after_a_hang_s=PATIENCE_S)) as workers:
         try:
@@ -58,6 +59,7 @@ def judge_family(
             unfinished = f"interrupted after {sum(map(len, rows.values()))} of {len(tasks)} laws"
         if workers.bugs:
             unfinished = f"a bug in headcheck, please report it: {workers.bugs[0]}"
+        unfinished = unfinished or workers.unfinished
     return FamilyVerdict(
         members=[_standing(name, found, rows[name]) for name, found in met.items()],
         pairs=[Agreement(one, other, rows[f"{one}=={other}"]) for one, other in combinations(here, 2)],
@@ -70,12 +72,10 @@ def judge_family(
     )
 
 
-def _tasks(names: Sequence[str], patterns: Sequence[str]) -> list[Task]:
+def _tasks(names: Sequence[str], laws: Sequence[Law]) -> list[Task]:
     """Every law of each member, then every law of each pair; one subject's together."""
-    of_member, of_pair = (
-        [law for law in choose(role) if not patterns or any(part in law.id for part in patterns)]
-        for role in ("attention", "agreement")
-    )
+    of_member = [law for law in laws if law.role == "attention"]
+    of_pair = [law for law in laws if law.role == "agreement"]
     members = [Task(law, subject=name) for name in names for law in of_member]
     pairs = [f"{one}=={other}" for one, other in combinations(names, 2)]
     return members + [Task(law, subject=pair) for pair in pairs for law in of_pair]

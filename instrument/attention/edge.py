@@ -256,7 +256,7 @@ class Edge:
             if f"cu_seqlens_{side}" in self.arguments:
                 arguments.tensors[f"cu_seqlens_{side}"] = packs.starts(lengths).to(self.device)
             if f"max_seqlen_{side}" in self.arguments:
-                arguments.plain[f"max_seqlen_{side}"] = max(lengths)
+                arguments.plain[f"max_seqlen_{side}"] = max(lengths, default=0)
 
     def _native(self, x: Tensor) -> Tensor:
         """(batch, heads, length, dim) in the subject's own layout."""

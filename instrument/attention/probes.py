@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import MODELS, Arithmetic, named
+from headcheck.arithmetic import MODELS, Arithmetic, inferred, named
 from headcheck.attention.bench import Bench, Finding, probe
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
@@ -358,8 +358,7 @@ def arithmetic(bench: Bench) -> Finding | Iterator[Finding]:
         model, ratio = infer_arithmetic(trial, dtype, seed=0)
         models[dtype] = str(model) if str(model) in MODELS else model
         if ratio > 1:
-            why = f"{dtype}: no model fits; the errors are {ratio:.3g} times the bound of {models[dtype]}"
-            return Finding("arithmetic", "arithmetic", None, why, told=False)
+            return Finding("arithmetic", "arithmetic", None, inferred(dtype, model, ratio), told=False)
     how = "the narrowest bounds that it keeps"
     return Finding("arithmetic", "arithmetic", models, how) if models else iter(())
 

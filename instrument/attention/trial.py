@@ -1,6 +1,7 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -9,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from headcheck.arithmetic import Arithmetic, named
+from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
@@ -279,7 +280,7 @@ def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithme
     if dtype not in LOW_PRECISION:
         return named("native"), ""
     model, ratio = infer_arithmetic(trial, dtype, seed)
-    return model, f"{dtype}: arithmetic inferred as {model} (largest error {ratio:.2f} of its bound)"
+    return model, inferred(dtype, model, ratio)
 
 
 def _computes_in_float32(trial: AttentionSubject) -> bool:
@@ -304,10 +305,11 @@ def infer_arithmetic(
 ) -> tuple[Arithmetic, float]:
     """The narrowest model within which the subject stays on drawn cases, and its largest error over bound.
 
-    A case on which no model fits says nothing about rounding; a law will say what is wrong with it.
+    A case on which no model fits says nothing about rounding; a law will say what is wrong with it. The ratio
+    is infinite where none fits on any case.
     """
     candidates: tuple[Arithmetic, ...] = INFERRED
-    worst = 0.0
+    worst, explained = 0.0, False
     for number in range(tries):
         case = draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), trial)
         case = case.but(dtype=dtype, layout="contiguous")
@@ -316,9 +318,11 @@ def infer_arithmetic(
         for skipped, model in enumerate(candidates):
             ratio = _ratio(trial, case, dtype, model)
             if ratio <= 1:
-                worst = max(ratio, worst if not skipped else 0.0)
+                worst, explained = max(ratio, worst if not skipped else 0.0), True
                 candidates = candidates[skipped:]
                 break
+    if not explained:
+        return candidates[0], math.inf
     if candidates[0] in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, candidates[0]):
         return INFERRED[-1], worst
     return candidates[0], worst

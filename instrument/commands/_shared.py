@@ -79,8 +79,8 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def require_writable(path: str | None) -> None:
-    """Find out before the work whether its result can be written."""
+def require_writable(path: str | Path | None, option: str = "--json") -> None:
+    """Find out before the work whether its result can be written, for which an option of that name was given."""
     if path in (None, "-"):
         return
     file = Path(str(path))
@@ -89,7 +89,7 @@ def require_writable(path: str | None) -> None:
         with file.open("a", encoding="utf-8"):
             pass
     except OSError as problem:
-        raise HeadcheckError(f"cannot write --json {path}: {problem.strerror}") from problem
+        raise HeadcheckError(f"cannot write {option} {path}: {problem.strerror}") from problem
     if not existed:
         file.unlink()
 

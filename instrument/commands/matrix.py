@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.matrix_page import matrix_page
 
     known = read_baseline(arguments.baseline) if arguments.baseline else ()
-    require_writable(arguments.page)
+    require_writable(arguments.page, "--page")
     here, missing = chosen(arguments.only, arguments.subjects)
     told: list[Record] = []
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headcheck.commands._shared import processes, whole
+from headcheck.commands._shared import processes, require_writable, whole
 from headcheck.errors import HeadcheckError
 
 SENTENCE = "judge a corpus of faults and right variants: what is caught, what is failed wrongly"
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--results", metavar="FILE", type=Path, help="keep outcomes in FILE, and go on from it"
     )
     parser.add_argument("--page", metavar="FILE", type=Path, help="write a page, and a picture beside it")
-    parser.add_argument("-n", metavar="N", type=whole, help="processes (default: cores)")
+    parser.add_argument("-n", metavar="N", type=whole, help="processes (default: cores, at most 4)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.teeth.corpus import HERE, load
     from headcheck.teeth.summary import runs
 
+    require_writable(arguments.page, "--page")
     place = arguments.corpus or HERE
     corpus = load(place)
     faults, variants = corpus.wrong.values(), corpus.right.values()

@@ -1,12 +1,13 @@
 """What the engine asks of a role, for functions of a few tensors: drawn, built and simplified by their fields."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from headcheck.arithmetic import Arithmetic, named
+from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.calling import require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -133,17 +134,16 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return (named(declared) if isinstance(declared, str) else declared), ""
         if dtype not in LOW_PRECISION:
             return named("native"), ""
-        candidates, worst = self.inferred, 0.0
+        candidates, worst, explained = self.inferred, 0.0, False
         for number in range(TRIES):
             case = self.draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), subject).but(dtype=dtype)
             case = self.fit(self.telling(case), subject)
             ratios = [self._ratio(subject, case, model) for model in candidates]
             fits = next((place for place, ratio in enumerate(ratios) if ratio <= 1), None)
             if fits is not None:
-                worst = max(ratios[fits], 0.0 if fits else worst)
+                worst, explained = max(ratios[fits], 0.0 if fits else worst), True
                 candidates = candidates[fits:]
-        model = candidates[0]
-        return model, f"{dtype}: arithmetic inferred as {model} (largest error {worst:.2f} of its bound)"
+        return candidates[0], inferred(dtype, candidates[0], worst if explained else math.inf)
 
     def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:
         """The largest error over bound of one case under a model; 0 where a law will say what is wrong."""

@@ -16,7 +16,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
+from headcheck.comparison import Comparison, NotApplicable, holds, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -261,7 +261,7 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
     y = y.but(layout="contiguous")
     try:
         output = attention(y)
-    except LawBroken as refusal:
+    except SubjectRaised as refusal:
         if isinstance(refusal.__cause__, ArithmeticError):
             raise  # Nobody refuses by dividing by zero.
         raise NotApplicable(f"an axis of length 0 is refused: {refusal}") from refusal

@@ -13,6 +13,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
@@ -101,7 +102,7 @@ def a_sink_takes_its_share(attention: AttentionSubject, x: Inputs) -> Comparison
 
 @law(
     source=SINKS,
-    formula="sink = -inf: O(sink) = O",
+    formula="sink < min score - 200: O(sink) = O",
     guards="A sink added to the values, or to the scores of a key.",
     needs=("sinks",),
     given=(one_of("sinks", True), live_rows, unmasked),
@@ -109,8 +110,12 @@ def a_sink_takes_its_share(attention: AttentionSubject, x: Inputs) -> Comparison
 )
 def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A sink far below all scores changes nothing."""
-    far = x.but(sinks=torch.full((x.heads,), -6e4, dtype=x.dtype))
-    return attention.agree(far, x.but(sinks=None))
+    alone = x.but(sinks=None)
+    lowest = alone.problem.attended.log_sum_exp.min()
+    sink = (lowest - lowest.abs() / 64 - 200).to(x.dtype)  # In 16 bits it is rounded by up to a 256th.
+    if not sink.isfinite():
+        raise NotApplicable(f"no number of {x.case.dtype} is far below these scores")
+    return attention.agree(x.but(sinks=sink.expand(x.heads).clone()), alone)
 
 
 @law(
@@ -220,7 +225,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
 def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:
     try:
         attention(x)
-    except (LawBroken, NotApplicable):
+    except (SubjectRaised, NotApplicable):
         return True
     return False
 

@@ -8,7 +8,7 @@ from headcheck.attention import watching
 from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, wide_heads, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
@@ -332,11 +332,8 @@ def dead_rows_have_no_gradient(attention: AttentionSubject, x: Inputs) -> Iterat
     if x.attn_mask is None or x.case.mask_form == "lowest":
         return
     y = x.with_a_dead_row()
-    found = attention.gradients(y)
-    if found.query is not None:
-        seen = torch.where(y.dead_rows[..., None], found.query.cpu(), 0.0)
+    found = attention.gradients(y).query
+    if found is not None:
+        seen = torch.where(y.dead_rows[..., None], found.cpu(), 0.0)
         yield same(seen, torch.zeros_like(seen), "gradient of a dead query")
-    for name in ("key", "value"):
-        gradient = getattr(found, name)
-        if gradient is not None:
-            yield holds(gradient.isfinite(), gradient, f"gradient of {name}")
+    yield from _exact(attention, y)

@@ -25,6 +25,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
 from headcheck.given import alternately, at_least, at_most, one_in, one_of
 from headcheck.laws import law
@@ -291,7 +292,7 @@ def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Compariso
     convention = attention.declaration.mask_with_causal
     try:
         attention(both)
-    except LawBroken as refusal:
+    except SubjectRaised as refusal:
         if convention == "and":
             raise
         raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
