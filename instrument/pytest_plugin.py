@@ -4,7 +4,7 @@ This module is loaded by every pytest run of its environment, so it imports noth
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -146,6 +146,7 @@ class Session:
         self.by_law: dict[str, str] = {}
         self.workers: Workers | None = None
         self.problem = ""
+        self.notes: Sequence[str] = ()
 
     def pytest_sessionstart(self) -> None:
         """What is asked of headcheck is tried before anything is collected: a mistake is one usage error."""
@@ -170,7 +171,9 @@ class Session:
     @cached_property
     def role(self) -> str:
         """The role of the subject: laws of other roles are no items of this run."""
-        return self._workers().introduce().role
+        introduction = self._workers().introduce()
+        self.notes = introduction.notes
+        return introduction.role
 
     def judge(self, law: "Law") -> "LawResult":
         from headcheck.errors import HeadcheckError
@@ -268,6 +271,8 @@ class Session:
         terminalreporter.line(
             f"{self._subject}: {counts}", red=bool(breaks), green=bool(holds and not breaks)
         )
+        for note in self.notes:
+            terminalreporter.line(note)
         for each in self.fixed:
             terminalreporter.line(f"{each.told_as_fixed}: take it out of the baseline", red=True)
         if not self._judged:

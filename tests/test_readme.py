@@ -54,6 +54,34 @@ def test_every_fence_is_understood() -> None:
     assert all("\n" not in each.text for each in SHELL), "a block holds one command"
 
 
+@pytest.mark.parametrize(
+    ("page", "numbers", "sentence"),
+    [
+        (
+            "docs/agree.md",
+            r"conforms: (\d+) subjects; .*; (\d+) of (\d+) pairs",
+            "{} subjects agree in {} of {} pairs",
+        ),
+        (
+            "docs/matrix.md",
+            r"(?s)(\d+) built-in subjects of (\d+) packages.*?(\d+) deviate",
+            "of {} subjects of {}\npackages {} deviate",
+        ),
+        ("docs/models.md", r"(?s)(\d+) built-in subjects.*?(\d+) deviate", "of {} models {} deviate"),
+        (
+            "docs/peers.md",
+            r"headcheck, quick profile \| (\d+ of \d+) \| (\d+ of \d+) ",
+            "| headcheck, quick profile | {} | {} |",
+        ),
+    ],
+)
+def test_numbers_are_those_of_the_pages(page: str, numbers: str, sentence: str) -> None:
+    """What the README quotes of a generated page stands there."""
+    found = re.search(numbers, (ROOT / page).read_text(encoding="utf-8"))
+    assert found, page
+    assert sentence.format(*found.groups()) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_two_set_up_lines_are_what_the_gate_runs() -> None:
     """The first line sets up and judges, the second tests; .ci/run does the same, literally."""
     gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
