@@ -22,6 +22,7 @@ Five models have names, narrowest bound first; for float32 and float64 inputs th
     replace(named("wide"), exp_error=2048)              a cubic polynomial for exp2
     replace(named("flash"), accumulate_ulps=2)          matrix units that truncate
     replace(named("native"), inputs="float32")          float64 inputs silently computed in float32
+    replace(named("native"), log_sum_exps=1)            weights exp(score - log-sum-exp)
     replace(named("native"), inputs="tfloat32", accumulate="float32", scaled="float32", scores="float32",
             softmax="float32", rescale="float32", output="float32")     float32 on tensor cores
 """
@@ -94,6 +95,9 @@ class Arithmetic:
     """Partial sums over keys that surely run in parallel: a chain of n additions is ceil(n / fan) + fan."""
     lag: float = 0.0
     """How far the number taken from the scores before exp may stand from their maximum."""
+    log_sum_exps: float = 0.0
+    """Weights that are exp(score - log-sum-exp), and not divided by their own sum: through so many log-sum-exps,
+    2 where parts are merged by theirs. Its rounding, which grows with the scores, counts in full then."""
     flush_to_zero: tuple[str, ...] = ("bfloat16", "tfloat32", "float32", "float64")
     """Formats in which a result below the smallest normal may become zero.
     Not float16 by default: its smallest normal, 6e-5, would hide real errors."""
@@ -103,9 +107,9 @@ class Arithmetic:
             _require_format(field, getattr(self, field))
         for name in self.flush_to_zero:
             _require_format("flush_to_zero", name)
-        for field in ("accumulate_ulps", "block", "fan"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field}={getattr(self, field)!r}: must be at least 1")
+        for field, least in {"accumulate_ulps": 1, "block": 1, "fan": 1, "log_sum_exps": 0}.items():
+            if getattr(self, field) < least:
+                raise ValueError(f"{field}={getattr(self, field)!r}: must be at least {least}")
 
     @property
     def has_generic_tier(self) -> bool:

@@ -43,3 +43,12 @@ def test_a_backward_of_ones_own_is_one_part() -> None:
     """How a custom backward adds up is not read off the graph."""
     doubled: Any = Doubled.apply
     assert parts_in_sixteen_bits(doubled(leaf(torch.float16))) == 1
+
+
+def test_what_is_unfolded_or_indexed_is_added_up_in_its_own_type() -> None:
+    """Each window that holds a number, each index that names it, is a part of its gradient."""
+    x = leaf(torch.bfloat16)
+    assert parts_in_sixteen_bits(x.unfold(0, 4, 1)) == 2  # Three windows of four, over six numbers.
+    assert parts_in_sixteen_bits(x[torch.zeros(60, dtype=torch.int64)]) == 10
+    assert parts_in_sixteen_bits(x.index_select(0, torch.arange(6))) == 1
+    assert parts_in_sixteen_bits(leaf(torch.float32).unfold(0, 4, 1)) == 1

@@ -74,9 +74,18 @@ def subject_bounds(
     rows = exponent_errors(problem, arithmetic, rounding, lam)
     shares = (share_of(rows, rows.error), share_of(rows, from_heaviest(rows)))
     log_sum_exp = log_sum_exp_error(rows, rounding) + _stored(rows.log_sum_exp.abs(), rounding)
+    output, weights = (
+        _output_bound(problem, rows, shares, rounding, lam),
+        _weights_bound(rows, shares, rounding),
+    )
+    if arithmetic.log_sum_exps:
+        stored = rounding.scores.unit * rows.log_sum_exp.abs()
+        common = torch.expm1(arithmetic.log_sum_exps * (_log_sum_exp_rounding(rows, rounding) + stored))
+        output = output + common * (problem.attended.output.abs() + output)
+        weights = weights + common * (rows.weights + weights)
     bounds = ForwardBounds(
-        output=where_defined(rows, _output_bound(problem, rows, shares, rounding, lam)),
-        weights=where_defined(rows, _weights_bound(rows, shares, rounding)),
+        output=where_defined(rows, output),
+        weights=where_defined(rows, weights),
         log_sum_exp=where_defined(rows, log_sum_exp)[..., 0],
     )
     if problem.sinks is not None:
@@ -90,14 +99,19 @@ def log_sum_exp_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch he
     Not centred: an error common to all scores does move the log-sum-exp.
     """
     excess = torch.log1p(raised(rows, rows.error).sum(dim=-1, keepdim=True))
-    shifted = (rows.log_sum_exp - rows.top).abs()
     return (
         torch.fmin(excess, rows.error.amax(dim=-1, keepdim=True))
         + rows.sums
-        + rounding.softmax.unit * (1 + 4 * shifted)
-        + 3 * rounding.accumulate.unit * (rows.top.abs() + rows.log_sum_exp.abs())
+        + _log_sum_exp_rounding(rows, rounding)
         + rows.chain * (rounding.accumulate.underflow + rounding.softmax.underflow)
     )
+
+
+def _log_sum_exp_rounding(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len 1"]:
+    """u_soft + 4 u_soft |lse - m| + 3 u (|m| + |lse|): what m + log(sum) rounds by, with the sum given."""
+    shifted = (rows.log_sum_exp - rows.top).abs()
+    size = rows.top.abs() + rows.log_sum_exp.abs()
+    return rounding.softmax.unit * (1 + 4 * shifted) + 3 * rounding.accumulate.unit * size
 
 
 def _output_bound(
@@ -116,7 +130,7 @@ def _output_bound(
     if mixture.spread is not None and lam is not None:
         reach = torch.minimum(reach, size + lam * mixture.spread)
         storing = torch.minimum(reach, lam * mixture.spread)
-    vanished = rounding.softmax.underflow + rounding.probabilities.underflow
+    vanished = rounding.softmax.underflow + 2 * rounding.probabilities.underflow
     before = (
         rows.sums * (reach + size)
         + 2 * rounding.softmax.unit * size

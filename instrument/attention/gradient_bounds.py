@@ -86,10 +86,10 @@ def _subject_gradient_bounds(
         _mean_error_from_output(problem, cotangent, forward.output, rounding, lam),
         _mean_error_from_weights(rows, weights, d_weights, rounding, lam),
     )
-    d_scores = _d_scores(rows, weights, d_weights, mean_error, rounding)
+    d_scores = _d_scores(rows, weights, d_weights, mean_error, rounding, has_sink=problem.sinks is not None)
     d_sinks = None
     if problem.sinks is not None:
-        d_sinks = _sinks_bound(d_scores, rounding, lam)
+        d_sinks = _sinks_bound(weights, d_weights, d_scores, rounding, lam)
         weights, d_scores = (_Pair(exact[..., :-1], error[..., :-1]) for exact, error in (weights, d_scores))
     left = _before_product(problem, rows, d_scores, rounding)
     heads, kv_heads = problem.heads, problem.key.shape[1]
@@ -111,11 +111,13 @@ def _subject_gradient_bounds(
 
 
 def _weights_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len keys"]:
-    """p (exp(E + E_lse) - 1) + 2 u_soft p, then stored."""
+    """p (exp(E + E_lse) - 1) + 2 u_soft p, then stored; exp may be stored before it is divided, as by torch's softmax
+    over another axis than the last.
+    """
     soft, stored = rounding.softmax, rounding.probabilities
     log_sum_exp = where_defined(rows, log_sum_exp_error(rows, rounding))
     error = raised(rows, rows.error + log_sum_exp) + 2 * soft.unit * rows.weights
-    error = _seen(rows, error + stored.unit * (rows.weights + error) + soft.underflow + stored.underflow)
+    error = _seen(rows, error + stored.unit * (rows.weights + error) + soft.underflow + 2 * stored.underflow)
     return error if rows.overflows is None else torch.where(rows.overflows, torch.inf, error)
 
 
@@ -159,6 +161,8 @@ def _d_scores(
     d_weights: _Pair,
     mean_error: Float[Tensor, "batch heads q_len 1"],
     rounding: Rounding,
+    *,
+    has_sink: bool,
 ) -> _Pair:
     """dS = P (dP - D): each factor's error times the other, three operations of the softmax, two stores.
 
@@ -169,11 +173,17 @@ def _d_scores(
     exact = weights.exact * (d_weights.exact - mean)
     cancelled = 2.0**-48 * (d_weights.exact.abs() + mean.abs())
     factor = d_weights.error + mean_error + 3 * soft.unit * mean.abs()
+    if (
+        has_sink
+    ):  # It may join at the end: a mean over the keys alone cancels against what the sink takes of it.
+        factor = factor + (3 * soft.unit + rounding.exp) * mean.abs() / (1 - rows.weights[..., -1:])
     error = (
         weights.error * ((d_weights.exact - mean).abs() + cancelled)
         + (weights.exact + weights.error) * factor
     )
     error = error + (3 * soft.unit + 2 * stored.unit) * (exact.abs() + error) + stored.underflow
+    # exp of a log_softmax may vanish as it meets dP, and not as it meets D.
+    error = error + (soft.underflow + stored.underflow) * mean.abs()
     error = _seen(rows, error)
     return _Pair(exact, error + _error_through_the_maximum(rows, error))
 
@@ -247,9 +257,12 @@ def _group_bound(result: _Pair, kv_heads: int, rounding: Rounding) -> Tensor:
     return _stored(_Pair(exact, error), rounding)
 
 
-def _sinks_bound(d_scores: _Pair, rounding: Rounding, lam: float | None) -> Float[Tensor, " heads"]:
-    """dsink = -sum p_sink D over batch and queries."""
+def _sinks_bound(
+    weights: _Pair, d_weights: _Pair, d_scores: _Pair, rounding: Rounding, lam: float | None
+) -> Float[Tensor, " heads"]:
+    """dsink = -sum p_sink D over batch and queries. p_sink may be 1 - sigmoid(lse - sink), which rounds like 1."""
     exact, error = (x[..., -1] for x in d_scores)
+    error = error + 2 * rounding.softmax.unit * (weights.exact * d_weights.exact.abs()).sum(dim=-1)
     count = exact.shape[0] * exact.shape[2]
     error = error + growth(count + 4, rounding.accumulate.unit, lam) * (exact.abs() + error)
     error = error + rounding.accumulate.underflow

@@ -14,6 +14,11 @@ from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import build
+from headcheck.attention.normalising import (
+    BY_LOG_SUM_EXP,
+    BY_LOG_SUM_EXP_NOTE,
+    normalises_by_log_sum_exp,
+)
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised, parameters_of, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -218,16 +223,22 @@ def _reads_grouped_heads(trial: AttentionSubject) -> bool:
 
 
 def _fails_under_autocast(trial: AttentionSubject) -> str | None:
-    """Why a plain call of float32 is refused under torch.autocast, or None if it is not."""
+    """Why a plain call of float32, or its backward, is refused under torch.autocast, or None if neither is."""
     if "float32" not in trial.dtypes:
         return "no float32"
-    x = build(_PLAIN, trial.alignment)
+    x = build(_PLAIN, trial.alignment).but(autocast=torch.bfloat16)
     try:
-        trial(x.but(autocast=torch.bfloat16))
+        trial(x)
     except (SubjectRaised, NotApplicable) as problem:
         return str(problem)
     except LawBroken:
-        pass  # A law will say what is wrong.
+        return None  # A law will say what is wrong.
+    try:
+        trial.gradients(x)
+    except SubjectRaised as problem:
+        return f"backward {problem}"
+    except (LawBroken, NotApplicable):
+        pass
     return None
 
 
@@ -278,6 +289,8 @@ def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithme
     if dtype == "float64" and _computes_in_float32(trial):
         return IN_FLOAT32, IN_FLOAT32_NOTE
     if dtype not in LOW_PRECISION:
+        if normalises_by_log_sum_exp(trial, dtype):
+            return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
         return named("native"), ""
     model, ratio = infer_arithmetic(trial, dtype, seed)
     return model, inferred(dtype, model, ratio)

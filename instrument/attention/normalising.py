@@ -1,0 +1,45 @@
+"""Whether weights are divided by their sum, or are exp(score - log-sum-exp) as they come.
+
+Both are softmax. The log-sum-exp of large scores is rounded to their size, and without a division by the sum
+that error stands in every weight: a row of scores near 1,000 sums to one within 1e-4 in float32, not 1e-7.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from headcheck.arithmetic import named
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import build
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import LawBroken, NotApplicable, within
+
+BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
+"""The model of one that does so, undeclared."""
+BY_LOG_SUM_EXP_NOTE = (
+    "{dtype}: weights are exp(score - log-sum-exp), not divided by their sum, by what they lose where scores are "
+    "large; the bounds allow for it, as if arithmetic={model} were declared"
+)
+SCORES = (0.2, 2.6, 35.4, 66.6, 311.4, 602.2, 1025.4, 4022.6)
+"""Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
+
+
+def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether equal values come back less exactly than weights divided by their sum give them, but not much less."""
+    coarse = AttentionSubject(
+        trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
+    )
+    x = build(
+        Case(dtype=dtype, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4), trial.alignment
+    )
+    query, value = torch.ones_like(x.query), torch.ones_like(x.value)
+    found = []
+    try:
+        for score in SCORES:
+            key = torch.full_like(x.key, score / 2)  # Four of them, by the default scale of a half.
+            y = x.but(query=query, key=key, value=value, generic=False)
+            output, expected = trial(y), trial.expected(y)
+            found.append([within(output, expected, each.bound(y)).broken for each in (trial, coarse)])
+    except (LawBroken, NotApplicable):
+        return False
+    return any(divided for divided, _ in found) and not any(coarsely for _, coarsely in found)
