@@ -54,15 +54,63 @@ def test_an_inferred_feature_that_is_not_implemented_is_not_applicable() -> None
     assert engine_of(Attention(without_softcap)).judge(all_laws()[OUTPUT]).outcome == "holds"
 
 
-def test_another_exception_than_not_implemented_is_a_break_even_if_inferred() -> None:
-    """Only NotImplementedError is a refusal."""
+@pytest.mark.parametrize(
+    ("kind", "outcome"),
+    [(ValueError, "not-applicable"), (TypeError, "not-applicable"), (RuntimeError, "breaks")],
+)
+def test_what_a_plain_call_refuses_in_so_many_words_is_not_asked_for(
+    kind: type[Exception], outcome: str
+) -> None:
+    """A ValueError or TypeError for a plain softcap is a refusal, and a note says so; a RuntimeError is a finding."""
 
-    def fails(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
+    def refuses(query: Tensor, key: Tensor, value: Tensor, softcap: float | None = None) -> Any:
         if softcap is not None:
-            raise ValueError("softcap comes later")
+            raise kind("softcap comes later")
         return canonical_attention(query, key, value)
 
-    assert engine_of(Attention(fails)).judge(all_laws()[CAPS]).outcome == "breaks"
+    engine = engine_of(Attention(refuses))
+    row = engine.judge(all_laws()[CAPS])
+    assert row.outcome == outcome
+    assert "softcap comes later" in row.reason
+    assert engine_of(Attention(refuses, softcap=True)).judge(all_laws()[CAPS]).outcome == "breaks"
+
+
+def causal_by_default(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Any:
+    return canonical_attention(query, key, value, is_causal=causal)
+
+
+def as_in_a_tutorial(q: Tensor, k: Tensor, v: Tensor, causal: bool, sm_scale: float) -> Any:
+    return canonical_attention(q, k, v, is_causal=causal, scale=sm_scale)
+
+
+def by_keyword(*, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    return canonical_attention(query, key, value)
+
+
+class Module(torch.nn.Module):
+    """Its own signature says nothing; that of forward does."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        return canonical_attention(query, key, value, attn_mask=mask)
+
+
+@pytest.mark.parametrize("function", [causal_by_default, as_in_a_tutorial, by_keyword, Module()])
+def test_a_function_is_called_as_its_signature_asks(function: Any) -> None:
+    """Causal unless told otherwise, arguments without a default, keywords only, a module's forward."""
+    verdict = headcheck.verify(function, profile="quick", dtype="float32", laws=("accuracy", "masks"))
+    assert verdict.conforms, repr(verdict)
+
+
+def test_a_call_that_may_be_refused_does_not_tell_of_grouped_heads() -> None:
+    """No answer is no proof that fewer key heads are taken."""
+
+    def causal_only(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Any:
+        if not is_causal:
+            raise NotImplementedError("only causal")
+        return canonical_attention(query, key, value, is_causal=True, enable_gqa=False)
+
+    prepared = role.prepare(Attention(causal_only, may_refuse=True), dtypes=(), device="cpu", seed=0)[0]
+    assert prepared.lacks("grouped_heads")
 
 
 def repeating(query: Tensor, key: Tensor, value: Tensor) -> Any:

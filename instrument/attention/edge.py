@@ -16,7 +16,7 @@ from headcheck.attention import packs
 from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention, accepted_arguments
+from headcheck.declarations import PACKED, Attention, accepted_arguments, must_be_given, tensors_by_name
 from headcheck.reference.masks import Alignment
 
 
@@ -90,6 +90,8 @@ class Edge:
         """Features that the signature does not show, and the function has."""
         require_parameters(declaration.function, declaration.arguments)
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
+        self.always = must_be_given(declaration.function, self.arguments)
+        self.tensors = tensors_by_name(declaration.function)
 
     @property
     def seconds(self) -> float:
@@ -245,7 +247,12 @@ class Edge:
             "return_lse": log_sum_exp or None,
             "return_weights": weights or None,
         }
-        arguments = Arguments(tensors, {name: value for name, value in plain.items() if value is not None})
+        given = {name: value for name, value in plain.items() if value is not None}
+        unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": x.resolved_scale}
+        given |= {
+            n: v for n, v in unsaid.items() if n in self.always and given.get(n, tensors.get(n)) is None
+        }
+        arguments = Arguments(tensors, given)
         if self.is_packed:
             self.add_lengths(arguments, [x.q_len] * x.batch, [x.kv_len] * x.batch)
         return arguments
@@ -291,6 +298,8 @@ class Edge:
         tensors = [given.pop(name) for name in ("query", "key", "value")]
         named: dict[str, Any] = {**given, **arguments.plain}
         keywords = {self.arguments.get(name, name): value for name, value in named.items()}
+        if self.tensors:
+            keywords, tensors = dict(zip(self.tensors, tensors, strict=True)) | keywords, []
         try:
             with self._region(x):
                 return self.clock.call(self.declaration.function, *tensors, **keywords)

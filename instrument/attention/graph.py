@@ -36,7 +36,8 @@ def _copies(node: Any, next_node: Any, number: int) -> int:
     if next_node is None:
         return 1
     given, made = math.prod(_gradient_of(next_node, number).shape), math.prod(_gradient_of(node, 0).shape)
-    return math.ceil(made / max(given, 1))
+    copies: int = math.ceil(made / max(given, 1))
+    return copies
 
 
 def _is_narrow(node: Any, number: int) -> bool:

@@ -13,7 +13,8 @@ import torch
 from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.inputs import build
+from headcheck.attention.edge import FEATURES
+from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
@@ -43,6 +44,7 @@ IN_FLOAT32_NOTE = (
     "where it is meant, declare it: arithmetic={'float64': replace(named('native'), inputs='float32')}, "
     "or dtypes without float64"
 )
+PLAINLY = ", as a plain call shows:"
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIES = 24
@@ -72,6 +74,7 @@ def prepare(
         notes.append(
             f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
         )
+    notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
     notes += [each for each in (_layout_note(trial), unrecognised_note(trial)) if each]
     arithmetic = {}
     for dtype in supported:
@@ -151,19 +154,19 @@ def _plain_calls(
     """Why each plain call does not work, or None if it does."""
     for (length, dim), dtype in product(_SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
-        yield _failure(trial, _PLAIN.but(dtype=dtype, **sizes))
+        yield _failure(trial, build(_PLAIN.but(dtype=dtype, **sizes), trial.alignment))
 
 
 def _attempt(trial: AttentionSubject, case: Case) -> str | None:
     """Why a call does not work, in words, or None if it does."""
-    failure = _failure(trial, case)
+    failure = _failure(trial, build(case, trial.alignment))
     return None if failure is None else str(failure)
 
 
-def _failure(trial: AttentionSubject, case: Case) -> LawBroken | NotApplicable | None:
+def _failure(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable | None:
     """Why a call does not work, or None if it does."""
     try:
-        trial(build(case, trial.alignment))
+        trial(x)
     except (LawBroken, NotApplicable) as problem:
         return problem
     return None
@@ -184,15 +187,16 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
         "sinks": plain.but(sinks=True),
         "alibi": plain.but(alibi=True),
     }
+    calls = {feature: build(case, trial.alignment) for feature, case in uses.items()}
+    calls["dropout"] = build(plain, trial.alignment).but(dropout_p=0.5)
     refused = {}
-    for feature, case in uses.items():
+    for feature, x in calls.items():
         if trial.has(feature) and not trial.declared(feature):
-            try:
-                trial(build(case, trial.alignment))
-            except NotApplicable as why:
-                refused[feature] = str(why)
-            except LawBroken:
-                pass  # A law will say what is wrong.
+            failure = _failure(trial, x)
+            if isinstance(failure, NotApplicable):
+                refused[feature] = str(failure)
+            elif _is_refusal(failure):
+                refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
     for axes in ("qk", "hqk"):
         if trial.declaration.mask_ranks is None and _attempt(
             trial, plain.but(mask="all-true", mask_axes=axes)
@@ -201,6 +205,13 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     if {"boolean", "additive"} <= set(refused):
         refused["attn_mask"] = refused["boolean"]
     return refused
+
+
+def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
+    if isinstance(failure, SubjectRaised):
+        return isinstance(failure.problem, ValueError | TypeError | AssertionError)
+    return isinstance(failure, NotApplicable)
 
 
 def _reads_grouped_heads(trial: AttentionSubject) -> bool:
@@ -217,7 +228,7 @@ def _reads_grouped_heads(trial: AttentionSubject) -> bool:
         ordered = AttentionSubject(
             trial.declaration.but(grouped_heads=order), dtypes=trial.dtypes, arithmetic=trial.arithmetic
         )
-        return _is_right(ordered, case)
+        return _is_right(ordered, case, if_refused=False)
 
     return fate_of(lambda: answers_in("interleaved") or answers_in("tiled"), TRIAL_S) == "yes"
 
@@ -265,12 +276,17 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     )
 
 
-def _is_right(trial: AttentionSubject, case: Case) -> bool:
+def _is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
     """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
     x = build(case, trial.alignment)
     try:
         if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
             return False
+    except NotApplicable:
+        return if_refused
+    except LawBroken:
+        return False
+    try:
         found = trial.gradients(x)
     except NotApplicable:
         return True

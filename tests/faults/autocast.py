@@ -105,6 +105,7 @@ class _Steps(torch.autograd.Function):
     real="https://github.com/fla-org/flash-linear-attention/issues/70",
     when=("autocast", "gradients"),
     dtypes=("float32",),
+    declares={"autocast": True},
     without=("dropout_p",),
 )
 def backward_of_two_dtypes(call: Call) -> Any:
