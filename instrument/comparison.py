@@ -71,8 +71,15 @@ def holds(condition: Tensor, observed: Tensor, what: str, expected: float = 0.0)
     )
 
 
+def none(what: str) -> Comparison:
+    """The law holds on a case where no numbers are compared: whatever `what` names would have raised LawBroken."""
+    return same(torch.zeros(()), torch.zeros(()), f"number of {what}")
+
+
 def place(what: str, index: Sequence[int]) -> str:
     """Where an element stands: output[0, 0, 1, 0] of an earlier query."""
+    if not index:
+        return what
     first, rest = ("output", what.removeprefix("output")) if what.startswith("output") else (what, "")
     return f"{first}[{', '.join(map(str, index))}]{rest}"
 

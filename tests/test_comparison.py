@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.comparison import LawBroken, holds, same, within
+from headcheck.comparison import LawBroken, holds, none, place, same, within
 
 INF, NAN = math.inf, math.nan
 FINITE = (0.0, -0.0, 1.0, -2.5, 5e-324, 1.7e308)
@@ -137,3 +137,11 @@ def test_a_condition_holds_or_is_infinitely_far() -> None:
     assert float(found.observed[found.index]) == -1.0
     assert not holds(observed >= -2, observed, "weight").broken
     assert not holds(row() >= 0, row(), "weight").broken
+
+
+def test_what_was_looked_for_and_not_found_is_an_example() -> None:
+    """`none` holds, and says what there is none of."""
+    found = none("orders that do not count")
+    assert (found.ratio, found.broken, float(found.observed[found.index])) == (0.0, False, 0.0)
+    assert place(found.what, found.index) == "number of orders that do not count"
+    assert place("output of head 1", (0, 1)) == "output[0, 1] of head 1"

@@ -14,7 +14,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
@@ -219,7 +219,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
     answered = [feature for feature in denied if not _is_refused(attention, asked[feature])]
     if answered:
         raise LawBroken(f"{', '.join(answered)}: declared absent, and answered")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("features that are declared absent and answered")
 
 
 def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:

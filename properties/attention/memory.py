@@ -16,7 +16,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -148,7 +148,7 @@ def no_input_is_made_to_want_a_gradient(attention: AttentionSubject, x: Inputs) 
     wanting = watching.wanting_gradients(attention, x)
     if wanting:
         raise LawBroken(f"after the call {', '.join(wanting)} wants a gradient")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("inputs that want a gradient")
 
 
 @law(
@@ -163,7 +163,7 @@ def output_does_not_alias_an_input(attention: AttentionSubject, x: Inputs) -> Co
     shared = watching.shared_memory(attention, x)
     if shared:
         raise LawBroken(f"the output shares memory with {shared}")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("inputs that share memory with the output")
 
 
 @law(
@@ -179,7 +179,7 @@ def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject
         x = x.but(scale=0.0, generic=False)
     if watching.numbers_in_one_place(attention, x):
         raise LawBroken("the output is expanded: several of its numbers lie in one place")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("places that hold several numbers")
 
 
 @law(
