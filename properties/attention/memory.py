@@ -16,7 +16,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -67,11 +67,8 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
     if not attention.claims_gradients(x):
         return
     strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
-    bounds = attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
-        one, other = getattr(strided, name), getattr(plain, name)
-        if one is not None and other is not None:
-            yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+    bounds = attention.gradient_bounds(x).of(times=2)
+    yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
 
 
 @law(

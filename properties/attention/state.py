@@ -9,7 +9,7 @@ from headcheck.attention import watching
 from headcheck.attention.given import hiding_keys
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, none, same, within
+from headcheck.comparison import Comparison, LawBroken, compared_gradients, none, same, within
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.library import functions_replaced, generators_watched, settings_watched
@@ -166,12 +166,8 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
     found = []
     for junk in (float("nan"), 3.0):
         _leave_behind(x, junk)
-        found.append(attention.gradients(x))
-    bounds = attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
-        one, other = (getattr(gradients, name) for gradients in found)
-        if one is not None and other is not None:
-            yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+        found.append(attention.gradients(x)._asdict())
+    yield from compared_gradients(found[0], found[1], attention.gradient_bounds(x).of(times=2))
 
 
 @law(
@@ -218,11 +214,8 @@ def _wrong_anyway(attention: AttentionSubject, x: Inputs) -> bool:
 
 def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) -> Iterator[Comparison]:
     found, exact = attention.gradients(x, cotangent), x.problem.gradients(cotangent.double())
-    bounds = attention.gradient_bounds(x, cotangent)
-    for name in ("query", "key", "value"):
-        observed = getattr(found, name)
-        if observed is not None:
-            yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
+    bounds = attention.gradient_bounds(x, cotangent).of()
+    return compared_gradients(found._asdict(), exact._asdict(), bounds)
 
 
 @law(
@@ -244,11 +237,8 @@ def an_input_changed_before_backward_is_noticed(
     if found is None:
         yield none("changes that went unnoticed")
         return
-    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
-    for name, observed in zip(("query", "key", "value"), found, strict=True):
-        if observed is not None:
-            what = f"gradient of {name}, {changed} having been changed in place"
-            yield within(observed, getattr(exact, name), getattr(bounds, name), what)
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
+    yield from compared_gradients(found, exact._asdict(), bounds, f", {changed} having been changed in place")
 
 
 @law(
