@@ -252,9 +252,9 @@ def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Co
 def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
     """No keys give what dead rows give, no queries give nothing; or the call is refused by an exception."""
     which = x.case.seed % 3
-    if which == 0 and attention.declaration.rectangular:
+    if which == 0 and attention.has("rectangular"):
         y = x.but(key=x.key[:, :, :0], value=x.value[:, :, :0])
-    elif which == 1 and attention.declaration.rectangular:
+    elif which == 1 and attention.has("rectangular"):
         y = x.but(query=x.query[:, :, :0])
     else:
         y = x.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])

@@ -17,7 +17,6 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
-from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
 BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
@@ -55,7 +54,7 @@ def a_window_sees_exactly_its_keys(attention: AttentionSubject, x: Inputs) -> Co
 )
 def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A window does what the same band does as an explicit mask."""
-    band = x.may_attend if attention.has("boolean") else masks.additive(x.may_attend, x.dtype)
+    band = attention.mask_of(x.may_attend, x.dtype)
     return attention.agree(x, x.but(window=None, is_causal=False, attn_mask=band))
 
 

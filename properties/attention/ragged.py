@@ -34,7 +34,7 @@ def _cut(attention: AttentionSubject, x: Inputs, b: int, random: Random, *, empt
         queries, keys = random.choice(lengths[: 3 if dead_rows else 2])
     elif x.is_causal and not dead_rows:
         queries = min(queries, keys)
-    if not attention.declaration.rectangular:
+    if not attention.has("rectangular"):
         queries = keys = min(queries, keys)
     here = slice(b, b + 1)
     return x.but(

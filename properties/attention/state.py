@@ -79,7 +79,7 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         options.append({"is_causal": not x.is_causal})
     if x.layout != "contiguous":
         options.append({"layout": "contiguous"})
-    if attention.declaration.rectangular:
+    if attention.has("rectangular"):
         mask = x.attn_mask[..., -1:, :] if x.attn_mask is not None else None
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
         options.append({**last, "is_causal": False, "window": None, "alibi_slopes": None})

@@ -230,12 +230,11 @@ def scale_trades_with_query_and_key(attention: AttentionSubject, x: Inputs) -> l
     source="softmax over a repeated list halves each weight",
     formula="Attention(Q, [K; K], [V; V]) = Attention(Q, K, V)",
     guards="Padding keys in the denominator, a last block that is not masked (flashinfer 3717).",
+    needs=("rectangular",),
     given=(unmasked, without("sinks", "alibi")),
 )
-def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Giving every key and value twice changes nothing."""
-    if not attention.declaration.rectangular:
-        return None
     twice = x.but(
         key=torch.cat([x.key, x.key], dim=2), value=torch.cat([x.value, x.value], dim=2), generic=False
     )
@@ -246,12 +245,11 @@ def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Co
     source="Milakov & Gimelshein 2018; Dao et al. 2022 (FlashAttention), section 3.1",
     formula="O = sum_p exp(L_p - L) O_p, L_p the log-sum-exp of part p, L of the whole",
     guards="A merge of blocks without rescaling, a split that loses its last block (vllm 26042).",
+    needs=("rectangular",),
     given=(unmasked, live_rows, at_least(kv_len=2), without("sinks", "alibi")),
 )
-def parts_merge_to_the_whole(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def parts_merge_to_the_whole(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Attention over the parts of the keys, merged by log-sum-exp, is attention over all of them."""
-    if not attention.declaration.rectangular:
-        return None
     cut = 1 + x.case.seed % (x.kv_len - 1)
     parts = [
         x.but(key=x.key[:, :, :cut], value=x.value[:, :, :cut]),
