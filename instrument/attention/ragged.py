@@ -42,12 +42,12 @@ def gradients(
     pieces = [(each * sent.to(each)).sum() for each, sent in zip(apart, cotangents, strict=True)]
     total = torch.stack(pieces).sum()
     found = subject.clock.call(torch.autograd.grad, total, [*wanted.values()], allow_unused=True)
-    by_sequence: list[dict[str, Tensor | None]] = [{} for _ in parts]
+    by_sequence: list[dict[str, Tensor | None]] = [dict.fromkeys(wanted) for _ in parts]
     for name, each in zip(wanted, found, strict=True):
-        lengths = [x.q_len if name == "query" else x.kv_len for x in parts]
-        pieces = [None] * len(parts) if each is None else _apart(subject, each, lengths)
-        for of_one, piece in zip(by_sequence, pieces, strict=True):
-            of_one[name] = piece
+        if each is not None:
+            lengths = [x.q_len if name == "query" else x.kv_len for x in parts]
+            for of_one, gradient in zip(by_sequence, _apart(subject, each, lengths), strict=True):
+                of_one[name] = gradient
     return by_sequence
 
 
