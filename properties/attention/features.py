@@ -233,11 +233,10 @@ def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:
     source="an auxiliary output is no other computation",
     formula="O(with extras) = O(without)",
     guards="need_weights takes another path that treats dead rows or masks otherwise (pytorch 160064, keras 23038).",
-    given=(),
 )
-def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
+def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Returning weights or log-sum-exp does not change the output."""
-    extras = {name: True for name in ("log_sum_exp", "weights") if attention.has(name)}
+    extras = [name for name in ("log_sum_exp", "weights") if attention.has(name)]
     if not extras:
         raise NotApplicable("returns neither weights nor log-sum-exp")
     plain, limit = attention(x), 2 * attention.bound(x)
