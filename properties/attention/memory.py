@@ -123,7 +123,7 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
     share=0.5,
 )
 def a_mask_beside_is_causal_is_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """A mask that is given together with is_causal holds after the call what it held before."""
+    """A mask that is given together with is_causal holds after the call what it held before, or is refused."""
     both = x.but(is_causal=True, scale=None, generic=False)
     try:
         yield from (

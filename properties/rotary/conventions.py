@@ -107,7 +107,7 @@ def what_is_declared_unsupported_is_refused(rotary: RotarySubject, x: RotaryInpu
     for name in ruled_out:
         try:
             rotary(x.at(forms[name]))
-        except SubjectRaised:
+        except (SubjectRaised, NotApplicable):
             continue
         raise LawBroken(f"{name}=False is declared, but such positions are taken")
     return none("forms of positions that are ruled out and taken")
