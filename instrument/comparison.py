@@ -1,6 +1,6 @@
 """A law's finding as a value: what was observed, what was expected, and how far apart they may be."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,8 +71,36 @@ def holds(condition: Tensor, observed: Tensor, what: str, expected: float = 0.0)
     )
 
 
+def compared_gradients(
+    found: Mapping[str, Tensor | None],
+    expected: Mapping[str, Tensor | None],
+    bounds: Mapping[str, Tensor],
+    what: str = "",
+) -> Iterator[Comparison]:
+    """The gradient of each input that has a bound; one that autograd leaves out stands for zero, on either side.
+
+    LawBroken: it is left out where it should not be zero.
+    """
+    for name, bound in bounds.items():
+        observed, wanted = found[name], expected[name]
+        if wanted is None:
+            wanted = torch.zeros_like(bound if observed is None else observed)
+        if observed is None:
+            if wanted.any():
+                raise LawBroken(f"the output carries a gradient, but none for {name}")
+            observed = torch.zeros_like(wanted)
+        yield within(observed, wanted, bound, f"gradient of {name}{what}")
+
+
+def none(what: str) -> Comparison:
+    """The law holds on a case where no numbers are compared: whatever `what` names would have raised LawBroken."""
+    return same(torch.zeros(()), torch.zeros(()), f"number of {what}")
+
+
 def place(what: str, index: Sequence[int]) -> str:
     """Where an element stands: output[0, 0, 1, 0] of an earlier query."""
+    if not index:
+        return what
     first, rest = ("output", what.removeprefix("output")) if what.startswith("output") else (what, "")
     return f"{first}[{', '.join(map(str, index))}]{rest}"
 

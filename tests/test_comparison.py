@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.comparison import LawBroken, holds, same, within
+from headcheck.comparison import LawBroken, compared_gradients, holds, none, place, same, within
 
 INF, NAN = math.inf, math.nan
 FINITE = (0.0, -0.0, 1.0, -2.5, 5e-324, 1.7e308)
@@ -137,3 +137,25 @@ def test_a_condition_holds_or_is_infinitely_far() -> None:
     assert float(found.observed[found.index]) == -1.0
     assert not holds(observed >= -2, observed, "weight").broken
     assert not holds(row() >= 0, row(), "weight").broken
+
+
+def test_a_gradient_that_is_left_out_stands_for_zero() -> None:
+    """On either side; it is a break where the other is not zero."""
+    zero, one, bounds = torch.zeros(2), torch.ones(2), {"key": torch.full((2,), 0.5)}
+
+    def ratio(found: Tensor | None, expected: Tensor | None) -> float:
+        (comparison,) = compared_gradients({"key": found}, {"key": expected}, bounds)
+        return comparison.ratio
+
+    assert ratio(None, zero) == ratio(zero, None) == ratio(None, None) == 0.0
+    assert ratio(one, None) == 2.0
+    with pytest.raises(LawBroken, match="carries a gradient, but none for key"):
+        ratio(None, 1e-300 * one.double())
+
+
+def test_what_was_looked_for_and_not_found_is_an_example() -> None:
+    """`none` holds, and says what there is none of."""
+    found = none("orders that do not count")
+    assert (found.ratio, found.broken, float(found.observed[found.index])) == (0.0, False, 0.0)
+    assert place(found.what, found.index) == "number of orders that do not count"
+    assert place("output of head 1", (0, 1)) == "output[0, 1] of head 1"

@@ -16,6 +16,7 @@ from headcheck.arithmetic import named
 from headcheck.attention.role import role
 from headcheck.comparison import LawBroken
 from headcheck.declarations import Attention
+from headcheck.engine import Profile
 from headcheck.errors import SubjectError
 from headcheck.laws import all_laws, choose
 from headcheck.pasting import pasted
@@ -195,6 +196,43 @@ def test_a_gradient_that_is_missing_for_one_input_is_a_break(missing: str, decla
     """Gradients for some inputs and none for another, declared or not."""
     row = engine_of(Attention(detaching(missing), gradients=declared)).judge(all_laws()[GRADIENTS])
     assert (row.outcome, row.reason) == ("breaks", f"the output carries a gradient, but none for {missing}")
+
+
+@pytest.mark.parametrize(
+    "law", ["state/inference-mode-leaves-nothing", "state/an-input-changed-before-backward"]
+)
+@pytest.mark.parametrize("missing", ["query", "key", "value"])
+def test_no_law_of_gradients_passes_over_one_that_is_missing(missing: str, law: str) -> None:
+    """Whichever of the three it asks for."""
+    (each,) = choose("attention", [f"attention/{law}"])
+    row = engine_of(Attention(detaching(missing)), Profile("some", seeded=20, drawn=0, shrinks=0)).judge(each)
+    assert row.outcome == "breaks"
+
+
+class ForgetsTheQuery(torch.autograd.Function):
+    """Attention whose query has its gradient the first time only."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor) -> Tensor:
+        ctx.asked = 0
+        return query.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> Tensor:
+        ctx.asked += 1
+        return sent[0] if ctx.asked == 1 else torch.zeros_like(sent[0])
+
+
+def test_the_second_gradient_of_the_query_is_looked_at() -> None:
+    """As those of key and value are."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return canonical_attention(ForgetsTheQuery.apply(query), key, value)
+
+    law = all_laws()["attention/gradients/a-second-backward-gives-the-same"]
+    row = engine_of(Attention(attention)).judge(law)
+    assert row.outcome == "breaks"
+    assert "gradient of query, the second time" in row.reason
 
 
 def test_no_gradient_at_all_is_not_applicable_unless_declared() -> None:

@@ -23,6 +23,7 @@ from headcheck.laws import Law, all_laws, choose, law, most_specific_first
 from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
+from tests.engines import engine_of
 
 ALL = list(all_laws().values())
 LAWS = choose("attention")
@@ -150,6 +151,27 @@ def test_the_law_of_masked_nan_holds_where_it_is_declared() -> None:
 
 def without_masked_nan(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
     return canonical_attention(query, key.nan_to_num(0.0), value.nan_to_num(0.0), attn_mask)
+
+
+def test_equal_lengths_rule_laws_out_with_a_reason() -> None:
+    """rectangular=False: a law that needs fewer queries than keys says so."""
+    engine = engine_of(Attention(canonical_attention, rectangular=False))
+    for each in choose("attention", ["/caches/", "duplicated-keys", "parts-merge", "padding-equals"]):
+        row = engine.judge(each)
+        assert (row.outcome, row.reason) == (
+            "not-applicable",
+            "takes as many queries as keys only, as declared",
+        )
+
+
+def test_what_is_wrong_anyway_is_no_example_of_a_memory() -> None:
+    """An answer that is wrong whenever it is asked for says nothing of what is remembered."""
+
+    def doubled(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return 2 * canonical_attention(query, key, value)
+
+    (each,) = choose("attention", ["inputs-changed-in-place-are-read-again"])
+    assert engine_of(Attention(doubled)).judge(each).outcome == "not-applicable"
 
 
 def test_a_law_can_be_chosen_by_a_part_of_its_id() -> None:

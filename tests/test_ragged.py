@@ -178,3 +178,19 @@ def test_a_wrong_function_breaks_the_law_that_it_is_made_for(fault: Fault) -> No
     engine = engine_of(declaration.but(dtypes=subject.dtypes), MANY)
     law = all_laws()[f"attention/{fault.breaks[0]}"]
     assert engine.judge(law).outcome == "breaks"
+
+
+@pytest.mark.parametrize("missing", ["query", "key", "value"])
+def test_a_gradient_that_a_pack_is_without_is_a_break(missing: str) -> None:
+    """As it is in a call of one sequence."""
+
+    def detached(
+        query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor
+    ) -> Tensor:
+        given = {"query": query, "key": key, "value": value}
+        given[missing] = given[missing].detach()
+        return packed_attention(**given, query_starts=cu_seqlens_q, key_starts=cu_seqlens_k)
+
+    (law,) = choose("attention", ["each-sequence-of-a-pack-has-its-own-gradients"])
+    row = engine_of(Attention(detached, layout="thd"), TINY).judge(law)
+    assert (row.outcome, row.reason) == ("breaks", f"the output carries a gradient, but none for {missing}")

@@ -1,14 +1,17 @@
 """The role sinusoidal: what is found out of a function that declares nothing, and what a declaration may say."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import headcheck
+from headcheck.engine import PROFILES, Engine
 from headcheck.functions.sinusoidal import SinusoidalSubject, role
 from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase
+from headcheck.laws import choose
 from headcheck.reference.positions import sinusoidal, sinusoidal_at
 from tests.roles import RIGHT, WRONG
 
@@ -53,6 +56,18 @@ def test_odd_widths_that_are_refused_are_asked_for_by_one_law() -> None:
     assert str(refusing.lacks("odd")).startswith("makes no table of odd width (raised ValueError")
     assert role.fit(SinusoidalCase(d_model=5), refusing).d_model == 6
     assert role.fit(SinusoidalCase(d_model=5), taking).d_model == 5
+
+
+@pytest.mark.parametrize(
+    ("odd", "outcome"), [(None, "not-applicable"), ("refused", "holds"), ("handled", "breaks")]
+)
+def test_a_refusal_of_odd_widths_holds_where_it_is_declared(odd: Any, outcome: str) -> None:
+    """Where nothing is declared, nothing was judged."""
+    subject, _ = prepared(RIGHT["sinusoidal/sines-first"].declaration().but(odd=odd))
+    (law,) = choose("sinusoidal", ["odd-widths"])
+    row = Engine(role, subject, PROFILES["quick"], 0, lambda law, case: "").judge(law)
+    assert row.outcome == outcome
+    assert "is odd" in row.reason or outcome == "holds"
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])

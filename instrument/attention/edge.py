@@ -62,6 +62,7 @@ FEATURES: Mapping[str, Feature] = {
     "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
     "weights": Feature("weights", "return_weights", "takes no return_weights"),
     "lengths": Feature("layout", None, "takes no sequences of several lengths (layout='thd')"),
+    "rectangular": Feature("rectangular", None, "takes as many queries as keys only"),
     "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
 }
 """Adding a feature is adding its row here and its argument to the canonical call below."""

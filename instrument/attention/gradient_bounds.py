@@ -32,6 +32,11 @@ class GradientBounds(NamedTuple):
     bias: Float[Tensor, "batch heads q_len kv_len"]
     sinks: Float[Tensor, " heads"] | None
 
+    def of(self, *names: str, times: float = 1.0) -> dict[str, Tensor]:
+        """Of these inputs, or of query, key and value, times a factor."""
+        of_inputs = self._asdict()
+        return {name: times * of_inputs[name] for name in names or ("query", "key", "value")}
+
 
 def gradient_bounds(
     problem: Problem,

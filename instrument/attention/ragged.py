@@ -29,7 +29,7 @@ def outputs(subject: AttentionSubject, parts: Sequence[Inputs], *, spare: int = 
 
 def gradients(
     subject: AttentionSubject, parts: Sequence[Inputs], cotangents: Sequence[Tensor]
-) -> dict[str, list[Tensor]]:
+) -> list[dict[str, Tensor | None]]:
     """The gradients of query, key and value of each sequence: of the sum of output x cotangent, over all of them."""
     if subject.declaration.gradients is False:
         raise NotApplicable("has no gradients, as declared")
@@ -42,11 +42,13 @@ def gradients(
     pieces = [(each * sent.to(each)).sum() for each, sent in zip(apart, cotangents, strict=True)]
     total = torch.stack(pieces).sum()
     found = subject.clock.call(torch.autograd.grad, total, [*wanted.values()], allow_unused=True)
-    lengths = {"query": [x.q_len for x in parts], "key": [x.kv_len for x in parts]}
-    return {
-        name: [] if each is None else _apart(subject, each, lengths.get(name, lengths["key"]))
-        for name, each in zip(wanted, found, strict=True)
-    }
+    by_sequence: list[dict[str, Tensor | None]] = [dict.fromkeys(wanted) for _ in parts]
+    for name, each in zip(wanted, found, strict=True):
+        if each is not None:
+            lengths = [x.q_len if name == "query" else x.kv_len for x in parts]
+            for of_one, gradient in zip(by_sequence, _apart(subject, each, lengths), strict=True):
+                of_one[name] = gradient
+    return by_sequence
 
 
 def _arguments(subject: AttentionSubject, parts: Sequence[Inputs], spare: int) -> Arguments:

@@ -16,6 +16,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention, EmptyRows
+from headcheck.reference import masks
 
 DEAD_ROWS = "dead rows"
 CAUSAL_SCALES = "a scale of zero or below with is_causal"
@@ -115,6 +116,10 @@ class AttentionSubject(Edge):
         """Whether the declaration says how a dtype is computed."""
         declared = self.declaration.arithmetic
         return declared is not None and (not isinstance(declared, Mapping) or dtype in declared)
+
+    def mask_of(self, keep: Tensor, dtype: torch.dtype) -> Tensor:
+        """A boolean mask where the subject takes one, else the same as a bias."""
+        return keep if self.has("boolean") else masks.additive(keep, dtype)
 
     def agree(
         self,

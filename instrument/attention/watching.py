@@ -1,6 +1,6 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -9,7 +9,9 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import NotApplicable
+
+INPUTS = ("query", "key", "value")
 
 
 def _memory(tensor: Tensor) -> Tensor:
@@ -63,10 +65,9 @@ def gradients_over_the_next_backward(
     subject: AttentionSubject, x: Inputs, other: Inputs
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """The gradients of one call: the name, a copy, and the gradient itself after another call and its backward."""
-    names = ["query", "key", "value"]
-    (first,) = _backward(subject, x, subject.arguments_for(x), names)
-    kept = [(name, each.clone(), each) for name, each in zip(names, first, strict=True) if each is not None]
-    list(_backward(subject, other, subject.arguments_for(other), names))
+    (first,) = _backward(subject, x, subject.arguments_for(x), INPUTS)
+    kept = [(name, each.clone(), each) for name, each in zip(INPUTS, first, strict=True) if each is not None]
+    list(_backward(subject, other, subject.arguments_for(other), INPUTS))
     yield from kept
 
 
@@ -96,28 +97,24 @@ def after_a_refusal(subject: AttentionSubject, x: Inputs) -> Tensor:
 
 def after_a_call_without_gradients(
     subject: AttentionSubject, x: Inputs, cotangent: Tensor
-) -> list[Tensor | None]:
+) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, which the same tensors wanted already in a call under torch.no_grad."""
     _require_gradients(subject)
-    names = ["query", "key", "value"]
     arguments = subject.arguments_for(x)
-    subject.want_gradients(arguments, names)
+    subject.want_gradients(arguments, INPUTS)
     with torch.no_grad():
         subject.run(x, arguments)
-    (found,) = _backward(subject, x, arguments, names, cotangent)
-    return [
-        subject.canonical_gradient(x, name, None if each is None else each.cpu())
-        for name, each in zip(names, found, strict=True)
-    ]
+    (found,) = _backward(subject, x, arguments, INPUTS, cotangent)
+    return _by_name(subject, x, found)
 
 
 def gradients_after_a_change(
     subject: AttentionSubject, x: Inputs, changed: str, cotangent: Tensor
-) -> list[Tensor | None] | None:
+) -> dict[str, Tensor | None] | None:
     """The gradients of query, key and value, one of which is changed in place before backward; None if refused."""
     _require_gradients(subject)
     arguments = subject.arguments_for(x)
-    wanted = subject.want_gradients(arguments, ["query", "key", "value"])
+    wanted = subject.want_gradients(arguments, INPUTS)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
@@ -129,10 +126,7 @@ def gradients_after_a_change(
         )
     except SubjectRaised:  # As autograd does where a saved tensor is of another version.
         return None
-    return [
-        subject.canonical_gradient(x, name, None if each is None else each.detach().cpu())
-        for name, each in zip(wanted, found, strict=True)
-    ]
+    return _by_name(subject, x, found)
 
 
 def one_tensor_for_all(subject: AttentionSubject, x: Inputs) -> Tensor:
@@ -182,14 +176,12 @@ def numbers_in_one_place(subject: AttentionSubject, x: Inputs) -> bool:
     return output.numel() > 0 and any(size > 1 and step == 0 for size, step in places)
 
 
-def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor:
+def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor | None:
     """Of the one tensor that is given as key and as value."""
     arguments = subject.arguments_for(x)
     arguments.tensors["value"] = arguments.tensors["key"]
     ((gradient,),) = _backward(subject, x, arguments, ["key"])
-    if gradient is None:
-        raise LawBroken("the output carries a gradient, but none for key")
-    return subject.canonical(gradient.cpu(), x.batch)
+    return subject.canonical_gradient(x, "key", gradient)
 
 
 def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> Tensor | None:
@@ -206,14 +198,20 @@ def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> 
     return subject.canonical_gradient(x, "query", found.detach().cpu())
 
 
-def backward_twice(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Key and value: the name, the gradient, and the one that is asked for next in the same graph."""
-    names = ["key", "value"]
-    rounds = _backward(subject, x, subject.arguments_for(x), names, times=2)
-    first, second = ([None if each is None else each.cpu().clone() for each in found] for found in rounds)
-    for name, one, other in zip(names, first, second, strict=True):
-        if one is not None and other is not None:
-            yield name, subject.canonical(one, x.batch), subject.canonical(other, x.batch)
+def backward_twice(subject: AttentionSubject, x: Inputs) -> list[dict[str, Tensor | None]]:
+    """The gradients of query, key and value, and those that are asked for next in the same graph."""
+    rounds = _backward(subject, x, subject.arguments_for(x), INPUTS, times=2)
+    return [_by_name(subject, x, found) for found in rounds]
+
+
+def _by_name(
+    subject: AttentionSubject, x: Inputs, found: Iterable[Tensor | None]
+) -> dict[str, Tensor | None]:
+    """The gradients of query, key and value, copied, as laws have them."""
+    copies = (None if each is None else each.detach().cpu().clone() for each in found)
+    return {
+        name: subject.canonical_gradient(x, name, each) for name, each in zip(INPUTS, copies, strict=True)
+    }
 
 
 def _require_gradients(subject: AttentionSubject) -> None:
@@ -225,7 +223,7 @@ def _backward(
     subject: AttentionSubject,
     x: Inputs,
     arguments: Arguments,
-    names: list[str],
+    names: Collection[str],
     cotangent: Tensor | None = None,
     *,
     times: int = 1,

@@ -45,15 +45,15 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
 
 @law(
     source="torch.nn.functional.scaled_dot_product_attention, argument scale",
-    formula="O(scale = s) for s in 1, 2, 1/2, 0, -1/2",
+    formula="|O(scale = s) - softmax(s Q K^T + bias) V| <= bound for s in 1, 2, 1/2, 1/4, 0, -1/2",
     guards="An explicit scale that is ignored, applied on top of the default, or taken as None when it is 0.",
     needs=("scale",),
 )
 def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
-    """A given scale takes the place of the default: one, a fraction, zero, a negative one."""
-    scales = [1.0, 0.25, 0.0, -0.5]
+    """A given scale takes the place of the default: one, more, a fraction, zero, a negative one."""
+    scales = [1.0, 2.0, 0.5, 0.25, 0.0, -0.5]
     if x.is_causal and CAUSAL_SCALES in attention.avoids:
-        scales = scales[:2]
+        scales = [scale for scale in scales if scale > 0]
     return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
 
 
@@ -252,9 +252,9 @@ def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Co
 def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
     """No keys give what dead rows give, no queries give nothing; or the call is refused by an exception."""
     which = x.case.seed % 3
-    if which == 0 and attention.declaration.rectangular:
+    if which == 0 and attention.has("rectangular"):
         y = x.but(key=x.key[:, :, :0], value=x.value[:, :, :0])
-    elif which == 1 and attention.declaration.rectangular:
+    elif which == 1 and attention.has("rectangular"):
         y = x.but(query=x.query[:, :, :0])
     else:
         y = x.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])

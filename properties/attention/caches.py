@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from headcheck.attention.given import causal, no_mask, unmasked, without
 from headcheck.attention.inputs import Inputs
@@ -23,21 +22,15 @@ def _square(x: Inputs) -> Inputs:
     return x.but(**parts, layout="contiguous" if x.layout.startswith("expanded") else x.layout)
 
 
-def _require_rectangles(attention: AttentionSubject) -> None:
-    if not attention.declaration.rectangular:
-        raise NotApplicable("takes as many queries as keys only, as declared")
-
-
 @law(
     source=STEPS,
     formula="O(Q, K, V; causal, window)_L = O(Q_L, K[L - left:], V[L - left:])",
     guards="A decode kernel of its own: a split of the keys lost, another scale, the wrong key head (vllm 26042).",
-    needs=("is_causal",),
+    needs=("is_causal", "rectangular"),
     given=(no_mask, causal, without("alibi", "sinks"), at_least(q_len=2, kv_len=2)),
 )
 def decoding_one_query_equals_the_last_row(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The last query alone, over the keys that it sees, gives the last row of the whole causal pass."""
-    _require_rectangles(attention)
     whole = _square(x).but(is_causal=True)
     left = None if whole.window is None else whole.window[0]
     first = 0 if left is None else max(0, whole.kv_len - 1 - left)
@@ -56,12 +49,11 @@ def decoding_one_query_equals_the_last_row(attention: AttentionSubject, x: Input
     source="Agrawal et al. 2023 (Sarathi), section 4: chunked prefill",
     formula="O(Q[a:b], K[:b], V[:b]; its triangle) = O(Q, K, V; causal)[a:b] for each chunk [a, b)",
     guards="A chunk whose triangle starts at the first key and not at its own place (onnxruntime 29020).",
-    needs=("is_causal",),
+    needs=("is_causal", "rectangular"),
     given=(no_mask, causal, without("window", "alibi"), at_least(q_len=2, kv_len=2), at_most(q_len=33)),
 )
 def prefill_in_chunks_equals_one_pass(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A prompt that is read in chunks of any size gives what it gives in one pass."""
-    _require_rectangles(attention)
     whole = _square(x).but(is_causal=True)
     output, bound = attention(whole), attention.bound(whole)
     for rows in _chunks(whole.kv_len, x.case.seed):
@@ -91,30 +83,25 @@ def _chunk(attention: AttentionSubject, whole: Inputs, rows: slice) -> Inputs:
     if attention.lacks("attn_mask"):
         raise NotApplicable("its causal flag starts at the first key, and it takes no attn_mask")
     triangle = masks.causal(part.q_len, part.kv_len, "bottom-right")
-    return part.but(is_causal=False, attn_mask=_form(attention, triangle, part.dtype))
-
-
-def _form(attention: AttentionSubject, keep: Tensor, dtype: torch.dtype) -> Tensor:
-    return keep if attention.has("boolean") else masks.additive(keep, dtype)
+    return part.but(is_causal=False, attn_mask=attention.mask_of(triangle, part.dtype))
 
 
 @law(
     source="a cache is longer than what stands in it, and each sequence has its own length",
     formula="O(K, V, j < n_b)[b] = O(K[b, :n_b], V[b, :n_b]), whatever stands at j >= n_b",
     guards="The longest sequence's length used for all, unused slots that count (llama.cpp 14363).",
-    needs=("attn_mask",),
+    needs=("attn_mask", "rectangular"),
     given=(unmasked, without("alibi"), at_least(batch=2, kv_len=3)),
 )
 def unused_slots_of_a_cache_do_not_matter(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Each sequence of a batch reads its own length of the cache, and the garbage behind it does not matter."""
-    _require_rectangles(attention)
     lengths = 1 + (torch.arange(x.batch) * 5 + x.case.seed) % x.kv_len
     used = masks.padding(lengths, x.kv_len)
     garbage = ~used[:, :, 0, :, None]
     cache = x.but(
         key=torch.where(garbage, 50.0, x.key).to(x.dtype),
         value=torch.where(garbage, -1e4, x.value).to(x.dtype),
-        attn_mask=_form(attention, used.expand(x.batch, x.heads, x.q_len, x.kv_len).clone(), x.dtype),
+        attn_mask=attention.mask_of(used.expand(x.batch, x.heads, x.q_len, x.kv_len).clone(), x.dtype),
         is_causal=False,
         layout="contiguous",
         mask_layout="contiguous",

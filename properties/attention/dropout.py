@@ -13,7 +13,7 @@ from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal,
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, compared_gradients, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -110,7 +110,7 @@ def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
     share, rate = float(dropped.mean()) if dropped.numel() else 0.0, y.dropout_p
     if _improbable(share, rate, dropped.numel()):
         raise LawBroken(f"{share:.2%} of {dropped.numel():,} weights are dropped, at a rate of {rate:.0%}")
-    return holds(torch.tensor(True), dropped, "dropped")
+    return none("rates that chance does not explain")
 
 
 @law(
@@ -138,7 +138,7 @@ def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Co
             for first in _links(dropped.shape[axis], step):
                 one, other = dropped.index_select(axis, first), dropped.index_select(axis, first + step)
                 _require_independent(one, other, x, f"{name} {step} apart")
-    return holds(torch.tensor(True), dropped.double(), "dropped")
+    return none("agreements that chance does not explain")
 
 
 def _links(length: int, step: int) -> Iterator[Tensor]:
@@ -194,25 +194,21 @@ def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -
     # With the identity as values, scaling the cotangent by what dropout did is dropout.
     scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - y.dropout_p))
     plain = y.but(dropout_p=0.0)
-    exact = plain.problem.gradients(scaled)
-    bounds = attention.gradient_bounds(plain, scaled)
-    for name in ("query", "key"):
-        observed = getattr(found, name)
-        if observed is not None:
-            yield within(observed, getattr(exact, name), 2 * getattr(bounds, name), f"gradient of {name}")
-    if found.value is not None:
-        yield _value_gradient(attention, y, output.double(), cotangent.double(), found.value)
+    exact = plain.problem.gradients(scaled)._asdict()
+    bounds = attention.gradient_bounds(plain, scaled).of("query", "key", times=2)
+    exact["value"], bounds["value"] = _value_gradient(attention, y, output.double(), cotangent.double())
+    yield from compared_gradients(found._asdict(), exact, bounds)
 
 
 def _value_gradient(
-    attention: AttentionSubject, y: Inputs, weights: Tensor, cotangent: Tensor, observed: Tensor
-) -> Comparison:
-    """dV = W^T dO for the weights W that this very call showed: each product and sum rounds once more."""
+    attention: AttentionSubject, y: Inputs, weights: Tensor, cotangent: Tensor
+) -> tuple[Tensor, Tensor]:
+    """dV = W^T dO for the weights W that this very call showed, and its bound: each product and sum rounds once more."""
     unit = torch.finfo(y.dtype).eps
     off = 2 * attention.bound(y) / (1 - y.dropout_p) + (y.q_len + 6) * unit * weights.abs()
     weights, off = weights[..., : y.kv_len], off[..., : y.kv_len]
     expected = weights.mT @ cotangent
-    return within(observed, expected, off.mT @ cotangent.abs() + unit * expected.abs(), "gradient of value")
+    return expected, off.mT @ cotangent.abs() + unit * expected.abs()
 
 
 @law(

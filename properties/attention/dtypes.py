@@ -17,7 +17,7 @@ from headcheck.attention.given import no_mask, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
 from headcheck.given import one_of
 from headcheck.laws import law
 
@@ -75,12 +75,8 @@ def under_autocast_gradients_are_within_the_lower_bound(
         return
     cotangent = y.cotangent.to(LOWER).float()
     found, exact = attention.gradients(y, cotangent), y.problem.gradients(cotangent.double())
-    bounds = attention.gradient_bounds(y, cotangent)
-    for name in ("query", "key", "value"):
-        wanted, observed = getattr(exact, name), getattr(found, name)
-        observed = torch.zeros_like(wanted) if observed is None else observed
-        what = f"gradient of {name}, forward under autocast"
-        yield within(observed, wanted, getattr(bounds, name), what)
+    bounds = attention.gradient_bounds(y, cotangent).of()
+    yield from compared_gradients(found._asdict(), exact._asdict(), bounds, ", forward under autocast")
 
 
 @law(
@@ -97,12 +93,9 @@ def a_call_without_gradients_takes_none_away(attention: AttentionSubject, x: Inp
     if not attention.claims_gradients(y):
         return
     cotangent = y.cotangent.to(LOWER).float()
-    exact, bounds = y.problem.gradients(cotangent.double()), attention.gradient_bounds(y, cotangent)
+    exact, bounds = y.problem.gradients(cotangent.double()), attention.gradient_bounds(y, cotangent).of()
     found = watching.after_a_call_without_gradients(attention, y, cotangent)
-    for name, observed in zip(("query", "key", "value"), found, strict=True):
-        wanted = getattr(exact, name)
-        given = torch.zeros_like(wanted) if observed is None else observed
-        yield within(given, wanted, getattr(bounds, name), f"gradient of {name}, after a call under no_grad")
+    yield from compared_gradients(found, exact._asdict(), bounds, ", after a call under no_grad")
 
 
 @law(

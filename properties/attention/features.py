@@ -14,10 +14,9 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
-from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
 BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
@@ -55,7 +54,7 @@ def a_window_sees_exactly_its_keys(attention: AttentionSubject, x: Inputs) -> Co
 )
 def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A window does what the same band does as an explicit mask."""
-    band = x.may_attend if attention.has("boolean") else masks.additive(x.may_attend, x.dtype)
+    band = attention.mask_of(x.may_attend, x.dtype)
     return attention.agree(x, x.but(window=None, is_causal=False, attn_mask=band))
 
 
@@ -219,7 +218,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
     answered = [feature for feature in denied if not _is_refused(attention, asked[feature])]
     if answered:
         raise LawBroken(f"{', '.join(answered)}: declared absent, and answered")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("features that are declared absent and answered")
 
 
 def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:
@@ -234,11 +233,10 @@ def _is_refused(attention: AttentionSubject, x: Inputs) -> bool:
     source="an auxiliary output is no other computation",
     formula="O(with extras) = O(without)",
     guards="need_weights takes another path that treats dead rows or masks otherwise (pytorch 160064, keras 23038).",
-    given=(),
 )
-def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> list[Comparison] | None:
+def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Returning weights or log-sum-exp does not change the output."""
-    extras = {name: True for name in ("log_sum_exp", "weights") if attention.has(name)}
+    extras = [name for name in ("log_sum_exp", "weights") if attention.has(name)]
     if not extras:
         raise NotApplicable("returns neither weights nor log-sum-exp")
     plain, limit = attention(x), 2 * attention.bound(x)

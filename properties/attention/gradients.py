@@ -8,7 +8,7 @@ from headcheck.attention import watching
 from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, wide_heads, without
 from headcheck.attention.inputs import LAYOUTS, Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
@@ -36,11 +36,8 @@ def _exact(
         return
     found, bounds = attention.gradients(x, cotangent), attention.gradient_bounds(x, cotangent)
     exact = x.problem.gradients((x.cotangent if cotangent is None else cotangent).double())
-    for name in ("query", "key", "value", *(("sinks",) if x.sinks is not None else ())):
-        observed = getattr(found, name)
-        if observed is None:
-            observed = _nothing(name, getattr(exact, name))
-        yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
+    names = ("query", "key", "value", *(("sinks",) if x.sinks is not None else ()))
+    yield from compared_gradients(found._asdict(), exact._asdict(), bounds.of(*names))
 
 
 @law(
@@ -68,18 +65,8 @@ def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> 
     if not attention.claims_gradients(x):
         return
     asked, left = attention.gradients(x), attention.gradients_left(x)
-    bounds = attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
-        returned, kept = getattr(asked, name), getattr(left, name)
-        if returned is not None and kept is not None:
-            yield within(kept, returned, 2 * getattr(bounds, name), f"{name}.grad after backward()")
-
-
-def _nothing(name: str, exact: torch.Tensor) -> torch.Tensor:
-    """A gradient that autograd leaves out stands for zero, and is a break where it is not zero."""
-    if exact.abs().max() > 0:
-        raise LawBroken(f"the output carries a gradient, but none for {name}")
-    return torch.zeros_like(exact)
+    bounds = attention.gradient_bounds(x).of(times=2)
+    yield from compared_gradients(left._asdict(), asked._asdict(), bounds, " that backward() leaves")
 
 
 @law(
@@ -114,12 +101,8 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
         cotangent = LAYOUTS[x.case.cotangent_layout](cotangent)
     strided = attention.gradients(x, cotangent)
     plain = attention.gradients(x, cotangent.contiguous())
-    bounds = attention.gradient_bounds(x, cotangent)
-    for part in ("query", "key", "value"):
-        one, other = getattr(strided, part), getattr(plain, part)
-        if one is None or other is None:
-            raise NotApplicable(f"the output carries no gradient for {part}")
-        yield within(one, other, 2 * getattr(bounds, part), f"gradient of {part}")
+    bounds = attention.gradient_bounds(x, cotangent).of(times=2)
+    yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
 
 
 @law(
@@ -128,16 +111,14 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
     guards="A backward that is skipped, or returns zeros, for the one input that it was not asked for.",
     share=0.5,
 )
-def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """With the other inputs frozen, the gradient of query, key or value is what it is with all of them."""
     if not attention.claims_gradients(x):
-        return None
+        return
     name = ("query", "key", "value")[x.case.seed % 3]
-    observed = getattr(attention.gradients(x, wanted=(name,)), name)
-    exact = getattr(x.problem.gradients(x.cotangent.double()), name)
-    if observed is None:
-        observed = _nothing(name, exact)
-    return within(observed, exact, getattr(attention.gradient_bounds(x), name), f"gradient of {name} alone")
+    found, exact = attention.gradients(x, wanted=(name,)), x.problem.gradients(x.cotangent.double())
+    bounds = attention.gradient_bounds(x).of(name)
+    yield from compared_gradients(found._asdict(), exact._asdict(), bounds, " alone")
 
 
 @law(
@@ -166,7 +147,7 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
     found = attention.gradients(x)
     for name in ("key", "value"):
         gradient = getattr(found, name)
-        if gradient is not None:
+        if gradient is not None:  # None stands for zero, which it is here.
             seen = torch.where(slots[..., None], gradient.cpu(), 0.0)
             yield same(seen, torch.zeros_like(seen), f"gradient of a masked {name}")
 
@@ -259,15 +240,16 @@ SUM = "the chain rule: a tensor that is used twice gets the sum of both gradient
 )
 def one_tensor_for_key_and_value_gets_both_gradients(
     attention: AttentionSubject, x: Inputs
-) -> Comparison | None:
+) -> Iterator[Comparison]:
     """A tensor that is key and value at once gets the sum of both gradients."""
     x = x.but(value=x.key, layout="contiguous", generic=False)
     if not attention.claims_gradients(x) or x.head_dim != x.value_dim:
-        return None
+        return
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
     total = exact.key + exact.value
     limit = bounds.key + bounds.value + torch.finfo(x.dtype).eps * total.abs()
-    return within(watching.gradient_of_key_as_value(attention, x), total, limit, "gradient of key = value")
+    found = {"key": watching.gradient_of_key_as_value(attention, x)}
+    yield from compared_gradients(found, {"key": total}, {"key": limit}, ", which is value as well")
 
 
 @law(
@@ -313,9 +295,10 @@ def a_second_backward_gives_the_same(attention: AttentionSubject, x: Inputs) -> 
     """Going back twice through one call gives the same gradients."""
     if not attention.claims_gradients(x):
         return
-    bounds = attention.gradient_bounds(x)
-    for name, first, second in watching.backward_twice(attention, x):
-        yield within(second, first, 2 * getattr(bounds, name), f"gradient of {name}, the second time")
+    first, second = watching.backward_twice(attention, x)
+    yield from compared_gradients(
+        second, first, attention.gradient_bounds(x).of(times=2), ", the second time"
+    )
 
 
 @law(
@@ -333,7 +316,7 @@ def dead_rows_have_no_gradient(attention: AttentionSubject, x: Inputs) -> Iterat
         return
     y = x.with_a_dead_row()
     found = attention.gradients(y).query
-    if found is not None:
+    if found is not None:  # None stands for zero, which it is here.
         seen = torch.where(y.dead_rows[..., None], found.cpu(), 0.0)
         yield same(seen, torch.zeros_like(seen), "gradient of a dead query")
     yield from _exact(attention, y)

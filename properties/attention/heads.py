@@ -1,9 +1,11 @@
 """Grouped heads: several query heads read one key head."""
 
+from collections.abc import Iterator
+
 from headcheck.attention.given import grouped
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, within
+from headcheck.comparison import Comparison, compared_gradients
 from headcheck.laws import law
 
 AINSLIE = "Ainslie et al. 2023 (GQA), section 2.2"
@@ -29,14 +31,10 @@ def grouped_heads_equal_repeated_heads(attention: AttentionSubject, x: Inputs) -
     needs=("grouped_heads",),
     given=(grouped,),
 )
-def a_key_head_hears_its_whole_group(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+def a_key_head_hears_its_whole_group(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradient of a key head is the sum over all the query heads that read it."""
     if not attention.claims_gradients(x):
-        return []
-    found = attention.gradients(x)
-    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
-    return [
-        within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
-        for name in ("key", "value")
-        if (observed := getattr(found, name)) is not None
-    ]
+        return
+    found, exact = attention.gradients(x), x.problem.gradients(x.cotangent.double())
+    bounds = attention.gradient_bounds(x).of("key", "value")
+    yield from compared_gradients(found._asdict(), exact._asdict(), bounds)

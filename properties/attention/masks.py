@@ -190,12 +190,7 @@ def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Compar
 def causal_equals_its_mask(attention: AttentionSubject, x: Inputs) -> Comparison:
     """is_causal does what the triangle does as an explicit mask, in the declared alignment."""
     triangle = masks.causal(x.q_len, x.kv_len, x.alignment)
-    return attention.agree(x.but(is_causal=False, attn_mask=_form(attention, triangle, x.dtype)), x)
-
-
-def _form(attention: AttentionSubject, keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """A boolean mask where the subject takes one, else the same as a bias."""
-    return keep if attention.has("boolean") else masks.additive(keep, dtype)
+    return attention.agree(x.but(is_causal=False, attn_mask=attention.mask_of(triangle, x.dtype)), x)
 
 
 @law(
@@ -224,7 +219,7 @@ def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comp
     if x.is_causal and MASK_WITH_CAUSAL in attention.avoids:
         x = x.but(is_causal=False)
     keep = torch.ones((x.q_len, x.kv_len), dtype=torch.bool)
-    return attention.agree(x.but(attn_mask=_form(attention, keep, x.dtype)), x)
+    return attention.agree(x.but(attn_mask=attention.mask_of(keep, x.dtype)), x)
 
 
 @law(
@@ -232,18 +227,16 @@ def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comp
     formula="O(K, V, padding mask) = O(K[:n], V[:n]), or K[n:], V[n:] for padding on the left",
     guards="Padding keys in the denominator, a tail of the wrong length (flashinfer 3717, flash-attention 25), "
     "NaN from a first block that is all padding (pytorch 127055).",
-    needs=("attn_mask",),
+    needs=("attn_mask", "rectangular"),
     given=(no_mask, not_causal, at_least(kv_len=2)),
 )
-def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Masking the first or the last keys gives what leaving them out gives."""
-    if not attention.declaration.rectangular:
-        return None
     cut = 1 + x.case.seed % (x.kv_len - 1)
     real = slice(cut, None) if x.case.seed // 13 % 2 else slice(0, cut)
     keep = torch.zeros((x.q_len, x.kv_len), dtype=torch.bool)
     keep[:, real] = True
-    padded = x.but(attn_mask=_form(attention, keep, x.dtype))
+    padded = x.but(attn_mask=attention.mask_of(keep, x.dtype))
     return attention.agree(padded, x.but(key=x.key[:, :, real], value=x.value[:, :, real]))
 
 
@@ -355,13 +348,11 @@ def a_mask_changes_something(attention: AttentionSubject, x: Inputs) -> Comparis
     source="Shaw et al. 2018; Press et al. 2022: a bias is added to the scores before the softmax",
     formula="one bias of log 2 on a key = that key given twice",
     guards="A bias added after the softmax, scaled with the scores, clipped to a mask, or dropped.",
-    needs=("additive",),
+    needs=("additive", "rectangular"),
     given=(no_mask, not_causal, without("sinks")),
 )
-def a_bias_of_log_two_counts_a_key_twice(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def a_bias_of_log_two_counts_a_key_twice(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Raising a key's score by log 2 does what giving that key twice does."""
-    if not attention.declaration.rectangular or not x.kv_len:
-        return None
     chosen = x.case.seed % x.kv_len
     bias = torch.zeros((x.q_len, x.kv_len), dtype=x.dtype)
     bias[:, chosen] = math.log(2)

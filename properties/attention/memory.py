@@ -16,7 +16,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -67,11 +67,8 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
     if not attention.claims_gradients(x):
         return
     strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
-    bounds = attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
-        one, other = getattr(strided, name), getattr(plain, name)
-        if one is not None and other is not None:
-            yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+    bounds = attention.gradient_bounds(x).of(times=2)
+    yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
 
 
 @law(
@@ -126,7 +123,7 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
     share=0.5,
 )
 def a_mask_beside_is_causal_is_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """A mask that is given together with is_causal holds after the call what it held before."""
+    """A mask that is given together with is_causal holds after the call what it held before, or is refused."""
     both = x.but(is_causal=True, scale=None, generic=False)
     try:
         yield from (
@@ -148,7 +145,7 @@ def no_input_is_made_to_want_a_gradient(attention: AttentionSubject, x: Inputs) 
     wanting = watching.wanting_gradients(attention, x)
     if wanting:
         raise LawBroken(f"after the call {', '.join(wanting)} wants a gradient")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("inputs that want a gradient")
 
 
 @law(
@@ -163,7 +160,7 @@ def output_does_not_alias_an_input(attention: AttentionSubject, x: Inputs) -> Co
     shared = watching.shared_memory(attention, x)
     if shared:
         raise LawBroken(f"the output shares memory with {shared}")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("inputs that share memory with the output")
 
 
 @law(
@@ -179,7 +176,7 @@ def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject
         x = x.but(scale=0.0, generic=False)
     if watching.numbers_in_one_place(attention, x):
         raise LawBroken("the output is expanded: several of its numbers lie in one place")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("places that hold several numbers")
 
 
 @law(

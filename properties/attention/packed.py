@@ -5,43 +5,32 @@ from itertools import pairwise
 from random import Random
 
 import torch
-from torch import Tensor
 
 from headcheck.attention.given import live_rows, masked, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, within
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.reference import masks
-
-
-def _form(attention: AttentionSubject, keep: Tensor, dtype: torch.dtype) -> Tensor:
-    return keep if attention.has("boolean") else masks.additive(keep, dtype)
-
-
-def _require_rectangles(attention: AttentionSubject) -> None:
-    if not attention.declaration.rectangular:
-        raise NotApplicable("takes as many queries as keys only, as declared")
 
 
 @law(
     source="Krell et al. 2021, section 3.2.2: packed sequences must not attend to each other",
     formula="O(packed, its blocks)[a:b] = O(Q[a:b], K[a:b], V[a:b]) for each document [a, b)",
     guards="A boundary off by one, the next document's first key seen (transformers 33623, flash-attention 654).",
-    needs=("attn_mask",),
+    needs=("attn_mask", "rectangular"),
     given=(unmasked, without("alibi"), at_least(q_len=3, kv_len=3)),
 )
 def packed_documents_equal_each_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Documents packed into one sequence, an empty one among them, give what each gives alone."""
-    _require_rectangles(attention)
     length = min(x.q_len, x.kv_len)
     parts = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     starts = _boundaries(length, x.case.seed)
     ids = torch.bucketize(torch.arange(length), torch.tensor(starts[1:-1]), right=True)[None]
     keep = masks.document(ids, ids).reshape(length, length)
     plain = x.but(**parts, layout="contiguous")
-    packed = plain.but(attn_mask=_form(attention, keep, x.dtype))
+    packed = plain.but(attn_mask=attention.mask_of(keep, x.dtype))
     output, bound = attention(packed), attention.bound(packed)
     for a, b in pairwise(starts):
         if a < b:
@@ -61,12 +50,11 @@ def _boundaries(length: int, seed: int) -> list[int]:
     source="Child et al. 2019 (Sparse Transformers), section 5.5: block-sparse kernels skip whole blocks",
     formula="O_i over all keys, masked = O_i over the keys of the blocks that have a True",
     guards="A block skipped for its first key, a partial block read as a full one (attention-gym 15, pytorch 141435).",
-    needs=("attn_mask",),
+    needs=("attn_mask", "rectangular"),
     given=(masked, live_rows, at_least(kv_len=5, q_len=2)),
 )
 def blocks_without_a_key_may_be_left_out(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """Keys of blocks that are masked as a whole may be left out, and partly masked blocks count by their mask."""
-    _require_rectangles(attention)
     if (
         x.attn_mask is None
         or x.case.mask_form == "lowest"

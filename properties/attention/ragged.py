@@ -10,7 +10,7 @@ from headcheck.attention.given import no_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
 from headcheck.given import at_least, at_most
 from headcheck.laws import law
 
@@ -34,7 +34,7 @@ def _cut(attention: AttentionSubject, x: Inputs, b: int, random: Random, *, empt
         queries, keys = random.choice(lengths[: 3 if dead_rows else 2])
     elif x.is_causal and not dead_rows:
         queries = min(queries, keys)
-    if not attention.declaration.rectangular:
+    if not attention.has("rectangular"):
         queries = keys = min(queries, keys)
     here = slice(b, b + 1)
     return x.but(
@@ -79,11 +79,9 @@ def each_sequence_of_a_pack_has_its_own_gradients(
     if not all(attention.claims_gradients(part) for part in parts):
         return
     sent = [x.cotangent[b : b + 1, :, : part.q_len] for b, part in enumerate(parts)]
-    for name, found in ragged.gradients(attention, parts, sent).items():
-        for b, (part, observed) in enumerate(zip(parts, found, strict=False)):
-            exact = getattr(part.problem.gradients(sent[b].double()), name)
-            limit = getattr(attention.gradient_bounds(part, sent[b]), name)
-            yield within(observed, exact, limit, f"gradient of {name} in sequence {b} of the pack")
+    for b, (part, found) in enumerate(zip(parts, ragged.gradients(attention, parts, sent), strict=True)):
+        exact, bounds = part.problem.gradients(sent[b].double()), attention.gradient_bounds(part, sent[b])
+        yield from compared_gradients(found, exact._asdict(), bounds.of(), f" in sequence {b} of the pack")
 
 
 @law(

@@ -9,7 +9,7 @@ from headcheck.attention import watching
 from headcheck.attention.given import hiding_keys
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.comparison import Comparison, LawBroken, compared_gradients, none, same, within
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.library import functions_replaced, generators_watched, settings_watched
@@ -38,14 +38,14 @@ def one_thing_changed_is_noticed(attention: AttentionSubject, x: Inputs) -> Iter
     """Two calls that differ in one argument do not answer for each other, in either order."""
     for other in _one_thing_changed(attention, x):
         first = attention(x)
-        yield _as_if_alone(attention, other, attention(other))
+        yield from _as_if_alone(attention, other, attention(other))
         again = attention(x)
         yield within(again, first, 2 * attention.bound(x), "output, the second time")
-        yield _as_if_alone(attention, x, again)
+        yield from _as_if_alone(attention, x, again)
 
 
-def _as_if_alone(attention: AttentionSubject, x: Inputs, answer: torch.Tensor) -> Comparison:
-    """The answer against the oracle, unless the subject is wrong about `x` anyway: that is for other laws.
+def _as_if_alone(attention: AttentionSubject, x: Inputs, answer: torch.Tensor) -> Iterator[Comparison]:
+    """The answer against the oracle; nothing where the subject is wrong about `x` anyway: that is for other laws.
 
     It is asked again in disguise, with everything twice along the batch and along the heads, which finds
     no memory of the plain call.
@@ -56,8 +56,8 @@ def _as_if_alone(attention: AttentionSubject, x: Inputs, answer: torch.Tensor) -
         for axis in (0, 1):
             again = attention(x.twice(axis))[: x.batch, : x.heads]
             if within(again, expected, bound).broken:
-                return within(expected, expected, bound)
-    return found
+                return
+    yield found
 
 
 def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
@@ -79,7 +79,7 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         options.append({"is_causal": not x.is_causal})
     if x.layout != "contiguous":
         options.append({"layout": "contiguous"})
-    if attention.declaration.rectangular:
+    if attention.has("rectangular"):
         mask = x.attn_mask[..., -1:, :] if x.attn_mask is not None else None
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
         options.append({**last, "is_causal": False, "window": None, "alibi_slopes": None})
@@ -97,7 +97,7 @@ def _with_another_end(tensor: torch.Tensor) -> torch.Tensor:
     guards="Answers cached by address, by shape or by the first few numbers.",
     share=0.5,
 )
-def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Inputs) -> Comparison:
+def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Numbers changed in place, in the same tensors, give the answer for the new numbers."""
     new = x.but(
         query=x.query.flip(2),
@@ -166,12 +166,8 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
     found = []
     for junk in (float("nan"), 3.0):
         _leave_behind(x, junk)
-        found.append(attention.gradients(x))
-    bounds = attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
-        one, other = (getattr(gradients, name) for gradients in found)
-        if one is not None and other is not None:
-            yield within(one, other, 2 * getattr(bounds, name), f"gradient of {name}")
+        found.append(attention.gradients(x)._asdict())
+    yield from compared_gradients(found[0], found[1], attention.gradient_bounds(x).of(times=2))
 
 
 @law(
@@ -218,11 +214,8 @@ def _wrong_anyway(attention: AttentionSubject, x: Inputs) -> bool:
 
 def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) -> Iterator[Comparison]:
     found, exact = attention.gradients(x, cotangent), x.problem.gradients(cotangent.double())
-    bounds = attention.gradient_bounds(x, cotangent)
-    for name in ("query", "key", "value"):
-        observed = getattr(found, name)
-        if observed is not None:
-            yield within(observed, getattr(exact, name), getattr(bounds, name), f"gradient of {name}")
+    bounds = attention.gradient_bounds(x, cotangent).of()
+    return compared_gradients(found._asdict(), exact._asdict(), bounds)
 
 
 @law(
@@ -242,13 +235,10 @@ def an_input_changed_before_backward_is_noticed(
     changed = ("query", "key", "value")[x.case.seed % 3]
     found = watching.gradients_after_a_change(attention, x, changed, x.cotangent)
     if found is None:
-        yield same(torch.zeros(()), torch.zeros(()))
+        yield none("changes that went unnoticed")
         return
-    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
-    for name, observed in zip(("query", "key", "value"), found, strict=True):
-        if observed is not None:
-            what = f"gradient of {name}, {changed} having been changed in place"
-            yield within(observed, getattr(exact, name), getattr(bounds, name), what)
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
+    yield from compared_gradients(found, exact._asdict(), bounds, f", {changed} having been changed in place")
 
 
 @law(
@@ -257,7 +247,7 @@ def an_input_changed_before_backward_is_noticed(
     guards="A lock, a workspace or a flag that a call which raises never gives back.",
     share=0.3,
 )
-def a_refusal_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Comparison:
+def a_refusal_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A call after one that was refused answers as if that had never been made."""
     return _as_if_alone(attention, x, watching.after_a_refusal(attention, x))
 
@@ -284,4 +274,4 @@ def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Compari
     changed = functions_replaced() + changed
     if changed:
         raise LawBroken(f"the call changed {', '.join(changed)}")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("changes of torch")

@@ -3,13 +3,19 @@
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import live_rows, not_causal, unmasked, without, without_causal
+from headcheck.attention.given import live_rows, masked, not_causal, unmasked, without, without_causal
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, within
-from headcheck.given import at_least
+from headcheck.given import alternately, at_least, at_most, one_of
 from headcheck.laws import law
 
+_A_MASK_FOR_EACH_HEAD = (
+    masked,
+    one_of("mask_axes", "bhqk", "1hqk", "hqk"),
+    one_of("mask_form", "bias", "boolean"),
+    at_least(kv_len=2),
+)
 SETS = "Lee et al. 2019 (Set Transformer), property 1: attention is a function of sets"
 
 
@@ -90,6 +96,15 @@ def _dyed(tensor: Tensor, axis: int, keep: int, dye: float) -> Tensor:
     return torch.where(others.view(shape), -tensor.flip(-1) + dye, tensor)
 
 
+def _mask_dyed(x: Inputs, axis: int, keep: int) -> Tensor | None:
+    """attn_mask with keys and queries elsewhere at all but one index of an axis, where it has that axis."""
+    mask = x.attn_mask
+    if mask is None or mask.ndim + axis < 0 or mask.shape[axis] == 1:
+        return mask
+    others = torch.arange(mask.shape[axis]) != keep
+    return torch.where(others.view(-1, *[1] * (-1 - axis)), mask.roll(1, dims=-1).flip(-2), mask)
+
+
 @law(
     source="design of the canonical call: the batch axis is a list of independent problems",
     formula="O[b] depends on Q[b], K[b], V[b] and mask[b] alone",
@@ -99,15 +114,11 @@ def _dyed(tensor: Tensor, axis: int, keep: int, dye: float) -> Tensor:
 def batches_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comparison:
     """What stands in the other sequences of a batch does not change this one."""
     keep = x.case.seed % x.batch
-    mask = x.attn_mask
-    if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
-        others = (torch.arange(x.batch) != keep)[:, None, None, None]
-        mask = torch.where(others, mask.flip(-1), mask)
     dyed = x.but(
         query=_dyed(x.query, 0, keep, 1.0),
         key=_dyed(x.key, 0, keep, -1.0),
         value=_dyed(x.value, 0, keep, 97.0),
-        attn_mask=mask,
+        attn_mask=_mask_dyed(x, -4, keep),
         layout="contiguous",
         generic=False,
     )
@@ -116,9 +127,12 @@ def batches_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Co
 
 @law(
     source="Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, section 2.2",
-    formula="O[h] depends on Q[h] and on the key head h // group alone",
+    formula="O[h] depends on Q[h], mask[h] and on the key head h // group alone",
     guards="Grouped heads tiled in place of interleaved (onnx 7274), the first head's bias used for all.",
-    given=(at_least(kv_heads=2, heads=2),),
+    given=(
+        at_least(kv_heads=2, heads=2),
+        alternately((*_A_MASK_FOR_EACH_HEAD, at_most(q_len=1)), _A_MASK_FOR_EACH_HEAD, (), ()),
+    ),
 )
 def heads_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comparison:
     """What stands in the other heads does not change this one."""
@@ -128,6 +142,7 @@ def heads_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comp
         query=_dyed(x.query, 1, keep, 1.0),
         key=_dyed(x.key, 1, kv_keep, -1.0),
         value=_dyed(x.value, 1, kv_keep, 97.0),
+        attn_mask=_mask_dyed(x, -3, keep),
         layout="contiguous",
         generic=False,
     )
@@ -230,12 +245,11 @@ def scale_trades_with_query_and_key(attention: AttentionSubject, x: Inputs) -> l
     source="softmax over a repeated list halves each weight",
     formula="Attention(Q, [K; K], [V; V]) = Attention(Q, K, V)",
     guards="Padding keys in the denominator, a last block that is not masked (flashinfer 3717).",
+    needs=("rectangular",),
     given=(unmasked, without("sinks", "alibi")),
 )
-def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Giving every key and value twice changes nothing."""
-    if not attention.declaration.rectangular:
-        return None
     twice = x.but(
         key=torch.cat([x.key, x.key], dim=2), value=torch.cat([x.value, x.value], dim=2), generic=False
     )
@@ -246,12 +260,11 @@ def duplicated_keys_change_nothing(attention: AttentionSubject, x: Inputs) -> Co
     source="Milakov & Gimelshein 2018; Dao et al. 2022 (FlashAttention), section 3.1",
     formula="O = sum_p exp(L_p - L) O_p, L_p the log-sum-exp of part p, L of the whole",
     guards="A merge of blocks without rescaling, a split that loses its last block (vllm 26042).",
+    needs=("rectangular",),
     given=(unmasked, live_rows, at_least(kv_len=2), without("sinks", "alibi")),
 )
-def parts_merge_to_the_whole(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def parts_merge_to_the_whole(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Attention over the parts of the keys, merged by log-sum-exp, is attention over all of them."""
-    if not attention.declaration.rectangular:
-        return None
     cut = 1 + x.case.seed % (x.kv_len - 1)
     parts = [
         x.but(key=x.key[:, :, :cut], value=x.value[:, :, :cut]),

@@ -5,7 +5,7 @@ import cmath
 import torch
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same, within
 from headcheck.functions.planes import Pairs
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import RotaryInputs
@@ -107,7 +107,7 @@ def what_is_declared_unsupported_is_refused(rotary: RotarySubject, x: RotaryInpu
     for name in ruled_out:
         try:
             rotary(x.at(forms[name]))
-        except SubjectRaised:
+        except (SubjectRaised, NotApplicable):
             continue
         raise LawBroken(f"{name}=False is declared, but such positions are taken")
-    return same(torch.zeros(()), torch.zeros(()))
+    return none("forms of positions that are ruled out and taken")

@@ -111,10 +111,12 @@ def whole_positions_may_be_floats(rotary: RotarySubject, x: RotaryInputs) -> Com
 )
 def whole_positions_may_be_narrow(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """Positions in int32 turn as the same positions in int64 do, or are refused."""
+    narrow = x.at(x.positions.int())
     try:
-        return rotary.agree(x.at(x.positions.int()), x)
+        observed = rotary(narrow)
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses positions in int32: {refusal}") from refusal
+    return within(observed, rotary(x), rotary.bound(narrow) + rotary.bound(x))
 
 
 @law(

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
@@ -52,7 +52,7 @@ def each_state_of_the_memory_sees_the_whole_source(model: Seq2SeqSubject, x: Pai
             f"some state of the memory does not depend on the source at {place} "
             "(where that is meant, declare full_context=False)"
         )
-    return same(x.source, x.source)
+    return none("states that do not see the whole source")
 
 
 def _reaches_all(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
@@ -78,7 +78,7 @@ def every_target_reads_the_whole_memory(model: Seq2SeqSubject, x: PairInputs) ->
                     f"the logits of target {at % x.target.shape[1]} do not depend on the memory's state {place} "
                     "(where that is meant, declare full_context=False)"
                 )
-    return same(x.source, x.source)
+    return none("states of the memory that are not read")
 
 
 def _is_read(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:

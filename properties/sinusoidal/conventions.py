@@ -5,7 +5,7 @@ import math
 import torch
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, within
 from headcheck.functions.sinusoidal import SinusoidalSubject
 from headcheck.functions.sinusoidal_inputs import SinusoidalInputs
 from headcheck.given import at_most, having
@@ -56,12 +56,14 @@ def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInput
     declared = table.declaration.odd
     try:
         found = table(odd)
-    except SubjectRaised as raised:
+    except SubjectRaised as refusal:
         if declared == "handled":
             raise LawBroken(
-                f"odd='handled' is declared, but d_model={odd.d_model} is refused: {raised}"
-            ) from raised
-        return same(torch.zeros(()), torch.zeros(()))
+                f"odd='handled' is declared, but d_model={odd.d_model} is refused: {refusal}"
+            ) from refusal
+        if declared == "refused":
+            return none("odd widths that are taken")
+        raise NotApplicable(f"refuses odd widths: {refusal}") from refusal
     if declared == "refused":
         raise LawBroken(f"odd='refused' is declared, but d_model={odd.d_model} is taken")
     return within(found, table.expected(odd), table.bound(odd))

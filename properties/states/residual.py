@@ -4,16 +4,15 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, NotApplicable, holds
+from headcheck.comparison import Comparison, holds
 from headcheck.given import having
 from headcheck.laws import law
+from headcheck.modules.influence import require_freedom
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
 from headcheck.modules.weights import norms_of, weights_changed, without_matrices
 
 PRE = "Xiong et al. 2020, figure 1: x + f(norm(x)); document 000, line 1068"
 POST = "Vaswani et al. 2017, section 5.4: norm(x + f(x))"
-ENOUGH = 4
-"""From this d_model on, a norm leaves a state more freedom than its sign."""
 
 Module = StatesSubject[StateInputs]
 
@@ -73,9 +72,8 @@ def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateIn
 )
 def the_gradient_passes_through_the_skip_path(module: Module, x: StateInputs) -> Comparison:
     """Where sub-layers give the same for every input, each state still gets a gradient."""
+    require_freedom(module)
     assert module.module is not None
-    if module.d_model < ENOUGH:
-        raise NotApplicable(f"d_model is below {ENOUGH}: a norm leaves next to nothing of a state")
     with weights_changed(module.module, without_matrices):
         gradient = module.gradient(x, x.real)
     reached = gradient.abs().amax(dim=-1)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
 
@@ -23,7 +23,7 @@ def every_channel_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
     for channel in range(x.images.shape[1]):
         if not module.shows(partial(_channel_counts, module, x, channel)):
             raise LawBroken(f"the output does not depend on channel {channel}")
-    return same(x.images, x.images)
+    return none("channels that do not count")
 
 
 def _channel_counts(module: VisionSubject, x: ImageInputs, channel: int) -> bool:
@@ -55,7 +55,7 @@ def every_pixel_has_a_gradient(module: VisionSubject, x: ImageInputs) -> Compari
             f"no gradient for {int(without.sum())} of {without.numel()} pixels, "
             f"such as channel {channel}, row {row}, column {column}"
         )
-    return same(x.images, x.images)
+    return none("pixels without a gradient")
 
 
 @law(
@@ -64,15 +64,15 @@ def every_pixel_has_a_gradient(module: VisionSubject, x: ImageInputs) -> Compari
     guards="Patches cut by strides that take the image for contiguous (MEM-01).",
 )
 def the_layout_in_memory_does_not_matter(module: VisionSubject, x: ImageInputs) -> Comparison:
-    """Images whose channels come last in memory, or that are a part of larger ones, give the same output."""
+    """Images whose channels come last in memory, or that are a part of larger ones, give the same, or are refused."""
     if x.case.seed % 2:
         other = x.images.contiguous(memory_format=torch.channels_last)
     else:
         other = torch.nn.functional.pad(x.images, (1, 1, 1, 1))[:, :, 1:-1, 1:-1]
     try:
         found = module(x.but(images=other))
-    except SubjectRaised as refused:
-        raise NotApplicable("such layouts are refused") from refused
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses such a layout: {refusal}") from refusal
     return module.close(found, module(x), x)
 
 
@@ -88,14 +88,14 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     larger = x.but(images=torch.nn.functional.pad(x.images, (0, 1, 0, 1), value=1.0))
     try:
         module(larger)
-    except SubjectRaised:
-        return same(x.images, x.images)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a larger image: {refusal}") from refusal
     for axis, name in ((-2, "row"), (-1, "column")):
         if not module.shows(partial(_edge_counts, module, larger, axis)):
             raise LawBroken(
                 f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing"
             )
-    return same(x.images, x.images)
+    return none("edges that do not count")
 
 
 @law(
@@ -113,13 +113,13 @@ def patches_in_another_grid_are_refused_or_have_other_places(
     row = x.but(images=torch.cat([x.images[:, :, *module.at(patch)] for patch in range(count)], dim=axis))
     try:
         module(row)
-    except SubjectRaised:
-        return same(x.images, x.images)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses its patches in a single row: {refusal}") from refusal
     if not module.shows(partial(_differ, module, row, x)):
         module.require_fine(x)
         found, usual = (tuple(each.images.shape[-2:]) for each in (row, x))
         raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual}")
-    return same(x.images, x.images)
+    return none("grids that are taken for another")
 
 
 def _differ(module: VisionSubject, x: ImageInputs, other: ImageInputs) -> bool:

@@ -1,0 +1,41 @@
+"""Whether what a module of states is given has an influence on the states that it gives."""
+
+from collections.abc import Callable, Iterable
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.modules.states import AnyStates, StatesSubject
+from headcheck.modules.weights import moderate, weights_changed
+
+ENOUGH = 4
+"""From this d_model on, a norm leaves a state more freedom than its sign."""
+TRIES = 4
+"""So many other numbers are tried, since some may happen to be overlooked."""
+
+
+def require_freedom(module: StatesSubject[AnyStates]) -> None:
+    """NotApplicable where states are so narrow that little can be seen of them behind a norm."""
+    if module.d_model < ENOUGH:
+        raise NotApplicable(f"d_model is below {ENOUGH}: a norm leaves next to nothing of a state")
+
+
+def moves_states(
+    module: StatesSubject[AnyStates],
+    x: AnyStates,
+    other: Callable[[str], AnyStates],
+    what: str,
+    states: Iterable[int],
+) -> Comparison:
+    """Each of these states, in each sequence, is changed by one at least of several other inputs.
+
+    other: of a purpose, the input with other numbers at `what`. Matrices are brought to a moderate size for it.
+    """
+    require_freedom(module)
+    assert module.module is not None
+    with weights_changed(module.module, moderate):
+        before = module(x)
+        after = [module(other(f"other {number}")) for number in range(TRIES)]
+        for row in range(len(x.x)):
+            for state in states:
+                if not any(module.moves(each[row, state], before[row, state], x) for each in after):
+                    raise LawBroken(f"state {state} of sequence {row} does not depend on {what}")
+    return none(f"states that do not depend on {what}")
