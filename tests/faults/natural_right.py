@@ -1,0 +1,130 @@
+"""Right attention as others write it: functions of a blind sample that were failed wrongly, in a few lines each."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tests.faults import clean, variant
+from tests.faults.calls import NEVER, Call
+
+PLAIN = ("attn_mask", "dropout_p", "enable_gqa")
+"""What most of these functions leave out."""
+
+
+def _scores(call: Call) -> Tensor:
+    """Scaled, in float32 at least, causal where it is asked for."""
+    seen = clean.causal(call)
+    scores = clean.score(call, call.key, clean.scale(call))
+    return scores if seen is None else scores.masked_fill(~seen, NEVER)
+
+
+def _part(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp of some of the keys."""
+    scores = query @ key.mT
+    log_sum_exp = torch.logsumexp(scores, dim=-1, keepdim=True)
+    return torch.exp(scores - log_sum_exp) @ value, log_sum_exp
+
+
+@variant(
+    "The weights are exp(score - log-sum-exp), and the log-sum-exp is returned.",
+    without=PLAIN,
+    features=("return_lse",),
+)
+def weights_by_log_sum_exp(call: Call) -> Any:
+    wide = clean.read(call)
+    scores = _scores(wide)
+    log_sum_exp = scores.logsumexp(dim=-1)
+    weights = torch.exp(scores - log_sum_exp.masked_fill(log_sum_exp == NEVER, 0.0)[..., None])
+    output = (weights @ wide.value).to(call.dtype)
+    return (output, log_sum_exp) if call.return_lse else output
+
+
+@variant(
+    "The keys in four parts, each with its log-sum-exp, merged at the end.",
+    gradients=False,
+    without=(*PLAIN, "is_causal"),
+)
+def four_parts_merged(call: Call) -> Tensor:
+    if not call.kv_len:
+        raise ValueError("no keys to split")
+    wide = clean.read(call)
+    size, query = max(1, -(-call.kv_len // 4)), wide.query * clean.scale(call)
+    parts = [
+        _part(query, key, value)
+        for key, value in zip(wide.key.split(size, dim=2), wide.value.split(size, dim=2), strict=True)
+    ]
+    outputs, sums = (torch.stack(each) for each in zip(*parts, strict=True))
+    return (torch.exp(sums - torch.logsumexp(sums, dim=0)) * outputs).sum(dim=0).to(call.dtype)
+
+
+@variant(
+    "A sink joins at the end, as a sigmoid of how far the log-sum-exp stands above it.",
+    without=(*PLAIN, "scale"),
+    features=("sinks",),
+)
+def sinks_by_a_sigmoid(call: Call) -> Tensor:
+    scores = _scores(call)
+    weights = torch.log_softmax(scores, dim=-1).exp()
+    if call.sinks is not None:
+        above = torch.logsumexp(scores, dim=-1, keepdim=True) - call.sinks[:, None, None]
+        weights = weights * torch.sigmoid(above)
+    return weights @ call.value
+
+
+@variant(
+    "Keys and values are unfolded into one window for each query.",
+    declares={"rectangular": False},
+    without=(*PLAIN, "is_causal", "scale"),
+    features=("window",),
+)
+def windows_unfolded(call: Call) -> Tensor:
+    n, widest = call.q_len, max(call.q_len - 1, 0)
+    if call.kv_len != n:
+        raise NotImplementedError("as many queries as keys")
+    if not n:
+        return call.value.clone()
+    left, right = (widest if side is None else min(side, widest) for side in call.window or (None, None))
+    key, value = (pad(x, (0, 0, left, right)).unfold(2, left + right + 1, 1) for x in (call.key, call.value))
+    at = torch.arange(n)[:, None] + torch.arange(-left, right + 1)
+    scores = torch.einsum("bhnd,bhndw->bhnw", call.query, key) * clean.scale(call)
+    weights = scores.masked_fill((at < 0) | (at >= n), NEVER).softmax(dim=-1)
+    return torch.einsum("bhnw,bhnew->bhne", weights, value)
+
+
+@variant("Keys stand in rows and queries in columns: the softmax goes down.", without=(*PLAIN, "is_causal"))
+def queries_in_columns(call: Call) -> Tensor:
+    return (call.value.mT @ torch.softmax(call.key @ (call.query * clean.scale(call)).mT, dim=-2)).mT
+
+
+@variant("Masks that are numbers are refused by a TypeError, dropout by a ValueError, undeclared.")
+def refuses_in_so_many_words(call: Call) -> Any:
+    if call.bias is not None:
+        raise TypeError("attn_mask must be boolean")
+    if call.dropout_p:
+        raise ValueError("dropout is not supported")
+    return clean.attention(call)
+
+
+class _Saved(torch.autograd.Function):
+    """A backward of its own that autocast does not know."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        weights = torch.softmax(query @ key.mT * scale, dim=-1)
+        ctx.save_for_backward(query, key, value, weights)
+        ctx.scale = scale
+        return weights @ value
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, weights = ctx.saved_tensors
+        d_weights = cotangents[0] @ value.mT
+        d_scores = weights * (d_weights - (weights * d_weights).sum(dim=-1, keepdim=True)) * ctx.scale
+        return d_scores @ key, d_scores.mT @ query, weights.mT @ cotangents[0], None
+
+
+@variant("A backward of its own, which raises under autocast.", without=(*PLAIN, "is_causal"))
+def own_backward_without_autocast(call: Call) -> Any:
+    return _Saved.apply(call.query, call.key, call.value, clean.scale(call))  # type: ignore[no-untyped-call]
