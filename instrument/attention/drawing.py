@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headcheck.attention import patterns
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED
+from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
-from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention, accepted_arguments

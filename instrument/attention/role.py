@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from headcheck.attention import drawing, inputs, simpler, trial
+from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES, PATTERNS
@@ -22,9 +22,9 @@ OPTIONS = {
     "mask": ("none", *PATTERNS),
     "mask_form": ("boolean", *inputs.BIAS_FORMS),
     "mask_axes": AXES,
-    "layout": (*inputs.LAYOUTS, *inputs.MIXED),
-    "mask_layout": inputs.MASK_LAYOUTS,
-    "cotangent_layout": inputs.LAYOUTS,
+    "layout": (*layouts.LAYOUTS, *layouts.MIXED),
+    "mask_layout": layouts.MASK_LAYOUTS,
+    "cotangent_layout": layouts.LAYOUTS,
 }
 """What the fields of a case that are text may be."""
 
