@@ -160,7 +160,7 @@ def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
     families: dict[str, list[LawResult]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome != "not-applicable":
-            families[row.id.rpartition("/")[0]].append(row)
+            families[row.family].append(row)
     if not families:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -172,7 +172,7 @@ def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
         table.add_row(Text(family, style="bold"))
         for row in rows:
             mark, style = _mark(row, known)
-            name = f"  {row.id.rpartition('/')[2]}"
+            name = f"  {row.name}"
             table.add_row(Text(name), Text(mark, style=style), f"{row.examples:,}", _ratio(row))
     console.print(table)
 
@@ -216,7 +216,7 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if law is not None and law.guards:
         _line(console, f"  guards against: {law.guards}", "dim")
     if others:
-        names = _some([each.id.partition("/")[2] for each in others])
+        names = _some([each.name_in_role for each in others])
         _line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
 
 
@@ -269,7 +269,7 @@ def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome == "not-applicable":
-            reasons[row.reason].append(row.id.partition("/")[2])
+            reasons[row.reason].append(row.name_in_role)
     _line(console, "")
     if not reasons:
         return

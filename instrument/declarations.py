@@ -39,6 +39,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+LOW_PRECISION = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)

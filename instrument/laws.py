@@ -16,13 +16,14 @@ from typing import Any
 from headcheck.comparison import Comparison
 from headcheck.errors import HeadcheckError
 from headcheck.given import Choice
+from headcheck.ids import Identified
 
 Finding = Comparison | Iterable[Comparison] | None
 Repair = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Law:
+class Law(Identified):
     """One law and what a reader wants to know of it."""
 
     id: str
@@ -38,23 +39,6 @@ class Law:
     """The module that it stands in: attention/masks, functions/memory."""
     roles: tuple[str, ...]
     """The roles that it holds for; a law of one role has its id from its module."""
-
-    @property
-    def role(self) -> str:
-        return self.id.partition("/")[0].replace("-", "_")
-
-    @property
-    def family(self) -> str:
-        return self.id.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return self.id.rpartition("/")[2]
-
-    @property
-    def name_in_role(self) -> str:
-        """The id without the role, as a corpus names it: masks/the-future-does-not-matter."""
-        return self.id.partition("/")[2]
 
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
@@ -123,7 +107,7 @@ def all_laws() -> dict[str, Law]:
 
 def _ids(each: Law) -> list[str]:
     """Its id in each of its roles: functions/memory/name is softmax/memory/name there."""
-    return [f"{role.replace('_', '-')}/{each.id.partition('/')[2]}" for role in each.roles]
+    return [f"{role.replace('_', '-')}/{each.name_in_role}" for role in each.roles]
 
 
 def most_specific_first(law_ids: Iterable[str]) -> list[str]:

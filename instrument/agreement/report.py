@@ -101,7 +101,7 @@ def each_side(pair: str, row: LawResult) -> list[str]:
     """The lines that show either side of a pair's case against the oracle."""
     if "==" not in pair or row.counterexample is None:
         return []
-    law = SAME_CASE[row.id.rpartition("/")[2]]
+    law = SAME_CASE[row.name]
     return [
         f"{name} alone: headcheck replay {name} {law} '{row.counterexample.case}'"
         for name in pair.split("==")
@@ -109,7 +109,7 @@ def each_side(pair: str, row: LawResult) -> list[str]:
 
 
 def _members(verdict: FamilyVerdict, console: Console) -> None:
-    families = list(dict.fromkeys(_family(row) for each in verdict.judged for row in each.laws))
+    families = list(dict.fromkeys(row.family_in_role for each in verdict.judged for row in each.laws))
     if not families:
         return
     table = _table("laws held, by family", "", *families)
@@ -120,15 +120,11 @@ def _members(verdict: FamilyVerdict, console: Console) -> None:
 
 
 def _cell(each: Standing, family: str) -> Text:
-    outcomes = [row.outcome for row in each.laws if _family(row) == family]
+    outcomes = [row.outcome for row in each.laws if row.family_in_role == family]
     if broken := outcomes.count("breaks"):
         return Text(f"{broken} BREAK", style="bold red")
     held = outcomes.count("holds")
     return Text(str(held), style="green") if held else Text("-", style="dim")
-
-
-def _family(row: LawResult) -> str:
-    return row.id.split("/")[1]
 
 
 def _pairs(verdict: FamilyVerdict, console: Console) -> None:

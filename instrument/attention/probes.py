@@ -20,9 +20,9 @@ from headcheck.attention.bench import Bench, Finding, probe
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import LOW_PRECISION, infer_arithmetic, unrecognised_note
+from headcheck.attention.trial import infer_arithmetic, unrecognised_note
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import DTYPES
+from headcheck.declarations import DTYPES, LOW_PRECISION
 from headcheck.errors import SubjectError
 from headcheck.reference import masks
 
