@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
@@ -163,6 +164,8 @@ class Engine:
             return Judged(case, error=f"did not return within {self.profile.limit_s:g} s", hung=True)
         except MemoryError:
             return Judged(case, error="ran out of memory")
+        finally:
+            torch.set_flush_denormal(False)  # Hypothesis draws no numbers where a call has turned it on.
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))

@@ -153,6 +153,6 @@ def test_a_cover_catches_all() -> None:
     """The law that catches most first, then what catches the rest."""
 
     def outcome(*broken: str) -> Outcome:
-        return Outcome("", "quick", 0, True, broken, 3, 3, 1, 0.0, 0)
+        return Outcome("", "quick", 0, True, broken, 3, 1, 0.0, 0)
 
     assert cover([outcome("a", "b"), outcome("b"), outcome("c"), outcome()]) == ["b", "c"]
