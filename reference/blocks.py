@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from headcheck.reference.attention import MayAttend
 from headcheck.reference.choices import require_choice
 from headcheck.reference.feed_forward import Activation, FeedForward
-from headcheck.reference.multi_head import KeyValues, MayAttend, MultiHeadAttention, Positions, Rotation
+from headcheck.reference.multi_head import KeyValues, MultiHeadAttention, Positions, Rotation
 from headcheck.reference.norms import LayerNorm, RMSNorm
 
 Hidden = Float[Tensor, "batch length d_model"]
@@ -119,7 +120,9 @@ class DecoderLayer(nn.Module):
         x: Hidden,
         memory: Float[Tensor, "batch kv_len d_model"],
         *,
-        may_attend: MayAttend = None,
+        may_attend: Bool[Tensor, "#batch #heads #length #length"]
+        | Bool[Tensor, "#length #length"]
+        | None = None,
         memory_may_attend: MayAttend = None,
         positions: Positions = None,
     ) -> Hidden:

@@ -140,7 +140,7 @@ def _conventions(verdict: FamilyVerdict, console: Console) -> None:
     write_line(console, "conventions, by the numbers of the subjects above", "bold")
     for heading, values in conventions(verdict).items():
         told = "; ".join(f"{value}: {_numbers(verdict, names)}" for value, names in values.items())
-        _line(
+        write_line(
             console, f"  {heading}: {told}" if len(values) > 1 else f"  {heading}: {next(iter(values))}, all"
         )
     for each in verdict.judged:

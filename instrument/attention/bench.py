@@ -79,7 +79,7 @@ class Bench:
             return failure
         return None
 
-    def fits(self, x: Inputs, as_if: Inputs | None = None, **conventions: Any) -> bool:
+    def fits(self, x: Inputs, as_if: Inputs | None = None, /, **conventions: Any) -> bool:
         """Whether the answer is the one that these conventions give (for the input `as_if`, if given)."""
         subject, wanted = self.subject(**conventions), as_if or x
         try:

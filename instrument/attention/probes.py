@@ -371,7 +371,7 @@ def _feature(field: str, bench: Bench, plain: Inputs, x: Inputs, what: str) -> F
         return Finding(field, False, problem)
     if bench.fits(x, **{field: None}):
         return Finding(field, True, what)
-    ignored = bench.fits(x, as_if=plain, **{field: None})
+    ignored = bench.fits(x, plain, **{field: None})
     return Finding(
         field, None, f"{what}: {'it changes nothing' if ignored else 'another answer'}", told=False
     )
