@@ -14,9 +14,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-MayAttend = Bool[Tensor, "#batch #heads #q_len #kv_len"] | Bool[Tensor, "#q_len #kv_len"] | None
+MayAttend = (
+    Bool[Tensor, "#batch #heads #q_len #kv_len"]
+    | Bool[Tensor, "#heads #q_len #kv_len"]
+    | Bool[Tensor, "#q_len #kv_len"]
+    | None
+)
 """True keeps; None is every key for every query."""
-Bias = Float[Tensor, "#batch #heads #q_len #kv_len"] | Float[Tensor, "#heads #q_len #kv_len"] | None
+Bias = (
+    Float[Tensor, "#batch #heads #q_len #kv_len"]
+    | Float[Tensor, "#heads #q_len #kv_len"]
+    | Float[Tensor, "#q_len #kv_len"]
+    | None
+)
 """What is added to the scores."""
 
 
