@@ -76,7 +76,9 @@ class Residual(nn.Module):
         self.norm = config.new_norm()
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Hidden, sublayer: Callable[[Tensor], Tensor]) -> Hidden:
+    def forward(
+        self, x: Float[Tensor, "*rows d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "*rows d_model"]:
         if self.norm_order == "pre":
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))

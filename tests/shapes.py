@@ -44,7 +44,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return any(_fits(value, each) for each in get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
-        return len(value) == len(get_args(hint)) and all(map(_fits, value, get_args(hint)))
+        return isinstance(value, tuple) and all(map(_fits, value, get_args(hint)))
     if hint is types.NoneType:
         return value is None
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
