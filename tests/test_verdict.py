@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +296,12 @@ def test_an_unusual_setting_of_the_caller_is_left_as_it_is(name: str) -> None:
         assert read() == found
     finally:
         write(usual)
+
+
+def test_the_schema_of_a_row_holds_what_a_reader_needs() -> None:
+    """Whether an example hung is for the process around; its reason says it."""
+    (row,) = a_verdict(replace(BREAKS, hung=True)).as_dict()["laws"]
+    assert {*row} == {each.name for each in fields(LawResult)} - {"hung"}
 
 
 def state() -> tuple[Any, ...]:
