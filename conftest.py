@@ -8,13 +8,15 @@ import hypothesis
 import pytest
 import torch
 
+from tests.shapes import check_the_reference
+
 HERE = Path(__file__).parent
 SOURCES = {"": "instrument", "reference": "reference", "properties": "properties", "golden": "golden"}
 """Sub-package of headcheck -> the folder that holds it."""
 
 
 def pytest_configure() -> None:
-    """Stop early where tests would meet an old headcheck; one thread, and inputs of our own choice."""
+    """Stop early where tests would meet an old headcheck; the reference checked for shapes; inputs of our own."""
     stale = modules_not_installed()
     if stale:
         names = ", ".join(stale[:3]) + (" ..." if len(stale) > 3 else "")
@@ -22,6 +24,7 @@ def pytest_configure() -> None:
             f"added since headcheck was installed: {names}; run pip install -e . again (the editable "
             "installation is strict: it links the modules that were there)"
         )
+    check_the_reference()
     torch.set_num_threads(1)
     # Not Hypothesis' own profile `ci`: loaded where CI is set, it draws the same inputs for ever.
     hypothesis.settings.register_profile("headcheck", deadline=None, print_blob=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from headcheck import heard
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.signatures import parameters_of
 
 
 class NoAnswer(LawBroken):
@@ -108,15 +109,6 @@ def plain_tensor(
         raise LawBroken(f"{what} is on {returned.device}, expected {device}")
     tensor: Tensor = returned
     return tensor
-
-
-def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters by name, of a module those of its forward; None where a function written in C does not tell."""
-    function = function.forward if isinstance(function, torch.nn.Module) else function
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return None
 
 
 def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]) -> None:

@@ -14,11 +14,13 @@ from hypothesis.strategies import SearchStrategy
 from headcheck.numbers import (
     DOZEN,
     NUMBER,
+    READABLE,
     below,
     dropped,
     numbers_that_fit,
     rounder_numbers,
     rounder_tensors,
+    shown,
     tensors_of,
     written,
 )
@@ -26,10 +28,6 @@ from headcheck.recipes import Recipe, options_of, picked
 
 AnyCase = TypeVar("AnyCase", bound=Recipe)
 
-READABLE = 48
-"""A case is written out number by number when its tensors hold at most this many."""
-SMALL = 64
-"""Tensors of at most this many numbers are shown in full."""
 FEW = 4
 """The largest size of a case whose numbers Hypothesis draws."""
 WORK = 200_000
@@ -168,13 +166,10 @@ class CaseRole(ABC, Generic[AnyCase]):
 
     def show(self, inputs: Any) -> dict[str, Any]:
         """Each tensor, and each field of the case that says something else than its default."""
-        shown: dict[str, Any] = {}
-        for name, tensor in inputs.tensors.items():
-            small = tensor.numel() <= SMALL
-            shown[name] = tensor.tolist() if small else f"{inputs.case.dtype} {tuple(tensor.shape)}"
+        told = {name: shown(tensor, inputs.case.dtype) for name, tensor in inputs.tensors.items()}
         hidden = {*self._sizes(), "dtype", "values", "seed", "numbers"}
         for each in fields(inputs.case):
             value = getattr(inputs.case, each.name)
             if each.name not in hidden and value != each.default:
-                shown[each.name] = value
-        return shown
+                told[each.name] = value
+        return told

@@ -72,18 +72,18 @@ def show(
     for first, others in groups[:IN_FULL]:
         _broken(first, others, console)
     if groups[IN_FULL:]:
-        _line(console, "")
-        _line(console, "Broken too, often by the same fault (--law ID shows one in full):", "bold red")
+        write_line(console, "")
+        write_line(console, "Broken too, often by the same fault (--law ID shows one in full):", "bold red")
     for first, others in groups[IN_FULL:]:
         more = f" (and {len(others)} more)" if others else ""
-        _line(console, f"  {first.id}{more}: {first.reason}", "red")
+        write_line(console, f"  {first.id}{more}: {first.reason}", "red")
     if known:
-        _line(console, "")
-        _line(console, "Broken as the baseline has it:")
+        write_line(console, "")
+        write_line(console, "Broken as the baseline has it:")
     for law_id, reason in known.items():
-        _line(console, f"  {law_id}: {reason}")
+        write_line(console, f"  {law_id}: {reason}")
     _not_applicable(verdict, verbose, console)
-    _line(console, summary(verdict), STYLES[verdict.verdict])
+    write_line(console, summary(verdict), STYLES[verdict.verdict])
 
 
 def summary(verdict: Verdict) -> str:
@@ -149,18 +149,18 @@ def _heading(verdict: Verdict, console: Console) -> None:
     where = ", ".join(
         f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device")
     )
-    _line(console, f"{verdict.subject} ({verdict.role}): {asked}; {where}", "bold")
+    write_line(console, f"{verdict.subject} ({verdict.role}): {asked}; {where}", "bold")
     for name, value in verdict.declaration.items():
-        _line(console, f"declared {name} = {value}", "dim")
+        write_line(console, f"declared {name} = {value}", "dim")
     for note in verdict.notes:
-        _line(console, note, "dim")
+        write_line(console, note, "dim")
 
 
 def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
     families: dict[str, list[LawResult]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome != "not-applicable":
-            families[row.id.rpartition("/")[0]].append(row)
+            families[row.family].append(row)
     if not families:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -172,7 +172,7 @@ def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
         table.add_row(Text(family, style="bold"))
         for row in rows:
             mark, style = _mark(row, known)
-            name = f"  {row.id.rpartition('/')[2]}"
+            name = f"  {row.name}"
             table.add_row(Text(name), Text(mark, style=style), f"{row.examples:,}", _ratio(row))
     console.print(table)
 
@@ -206,39 +206,39 @@ def _same_break(rows: Iterable[LawResult]) -> list[tuple[LawResult, list[LawResu
 
 
 def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
-    _line(console, "")
-    _line(console, f"BREAKS {row.id}", "bold red")
-    _line(console, f"  {row.statement}")
+    write_line(console, "")
+    write_line(console, f"BREAKS {row.id}", "bold red")
+    write_line(console, f"  {row.statement}")
     example = row.counterexample
     if example is not None:
         _example(example, row, console)
     law = all_laws().get(row.id)
     if law is not None and law.guards:
-        _line(console, f"  guards against: {law.guards}", "dim")
+        write_line(console, f"  guards against: {law.guards}", "dim")
     if others:
-        names = _some([each.id.partition("/")[2] for each in others])
-        _line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
+        names = _some([each.name_in_role for each in others])
+        write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
 
 
 def _example(example: Counterexample, row: LawResult, console: Console) -> None:
     size = "smallest case found" if example.what != "process" else "case"
     after = f"broken at example {example.found_after}" if example.found_after else "broken"
-    _line(console, f"  {after}; the {size}{_dtype(example, row)}:")
+    write_line(console, f"  {after}; the {size}{_dtype(example, row)}:")
     for line in tensor_lines(example.inputs):
-        _line(console, f"    {line}")
+        write_line(console, f"    {line}")
     if not any(isinstance(value, list) for value in example.inputs.values()):
-        _line(console, f"    {example.case or 'not one in particular'}")
+        write_line(console, f"    {example.case or 'not one in particular'}")
     for line in call_lines(example.calls):
-        _line(console, f"  {line}")
+        write_line(console, f"  {line}")
     if example.index or example.bound is not None:
         for line in finding_lines(example):
-            _line(console, f"  {line}")
+            write_line(console, f"  {line}")
     else:
-        _line(console, f"  observed: {example.message}")
+        write_line(console, f"  observed: {example.message}")
     if example.replay != example.only:
-        _line(console, f"  replay: {example.replay}")
+        write_line(console, f"  replay: {example.replay}")
     if example.only:
-        _line(console, f"  only this law: {example.only}")
+        write_line(console, f"  only this law: {example.only}")
 
 
 def _dtype(example: Counterexample, row: LawResult) -> str:
@@ -269,12 +269,12 @@ def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome == "not-applicable":
-            reasons[row.reason].append(row.id.partition("/")[2])
-    _line(console, "")
+            reasons[row.reason].append(row.name_in_role)
+    write_line(console, "")
     if not reasons:
         return
     hint = "" if verbose else " (--verbose names them)"
-    _line(
+    write_line(
         console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}{hint}"
     )
     in_order = sorted(reasons.items(), key=lambda pair: -len(pair[1]))
@@ -286,8 +286,8 @@ def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:
             told, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
     for line in lines:
-        _line(console, line, "dim")
-    _line(console, "")
+        write_line(console, line, "dim")
+    write_line(console, "")
 
 
 def _some(names: list[str]) -> str:
@@ -296,7 +296,7 @@ def _some(names: list[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-def _line(console: Console, text: str, style: str = "") -> None:
+def write_line(console: Console, text: str, style: str = "") -> None:
     """One line that is never broken by us, so that it can be copied."""
     console.print(Text(text, style=style), soft_wrap=True)
 

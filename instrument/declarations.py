@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 from headcheck.arithmetic import MODELS, Arithmetic
-from headcheck.calling import parameters_of
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import Alignment
+from headcheck.signatures import parameters_of
 
 EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 
@@ -40,6 +40,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+LOW_PRECISION = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,36 +246,6 @@ def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]
     if takes_any and not accepted:
         accepted = {name: name for name in ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")}
     return accepted | dict(declared)
-
-
-def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) -> tuple[str, ...]:
-    """The canonical arguments that are passed in every call: without a default, or causal unless told otherwise.
-
-    arguments: canonical name -> the parameter that takes it.
-    """
-    parameters = parameters_of(function) or {}
-    defaults = {
-        canonical: parameters[name].default for canonical, name in arguments.items() if name in parameters
-    }
-    return tuple(
-        canonical
-        for canonical, default in defaults.items()
-        if default is inspect.Parameter.empty or (canonical == "is_causal" and default is True)
-    )
-
-
-def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of query, key and value where these are taken by keyword only; () where they go by place."""
-    by_keyword = [
-        name
-        for name, each in (parameters_of(function) or {}).items()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    taken = [
-        next((name for name in by_keyword if name in (long, long[0])), "")
-        for long in ("query", "key", "value")
-    ]
-    return tuple(taken) if all(taken) else ()
 
 
 def _builtin_arguments(function: Callable[..., Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
@@ -62,6 +63,8 @@ class Judged:
     """The break, where it is no comparison."""
     reason: str = ""
     """Why the law does not apply, where it does not."""
+    hung: bool = False
+    """Whether it did not return."""
 
     @property
     def broken(self) -> bool:
@@ -158,9 +161,11 @@ class Engine:
         except LawBroken as why:
             return Judged(case, error=str(why))
         except OutOfTime:
-            return Judged(case, error=f"did not return within {self.profile.limit_s:g} s")
+            return Judged(case, error=f"did not return within {self.profile.limit_s:g} s", hung=True)
         except MemoryError:
             return Judged(case, error="ran out of memory")
+        finally:
+            torch.set_flush_denormal(False)  # Hypothesis draws no numbers where a call has turned it on.
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
@@ -229,6 +234,7 @@ class Engine:
                 reason=shown.message,
                 worst_error_over_bound=max(tally.worst, _ratio(tally.broken)),
                 counterexample=shown,
+                hung=tally.broken.hung,
             )
         if not tally.examples:
             reason = tally.reasons[0] if tally.reasons else "no case reached what the law speaks of"
@@ -237,7 +243,7 @@ class Engine:
 
     def _calls(self, law: Law, judged: Judged) -> list[heard.Call]:
         """What the law gives to the subject on that case; nothing where it would hang again."""
-        if judged.error.startswith("did not return"):
+        if judged.hung:
             return []
         with heard.listening() as calls:
             self.example(law, judged.case)
@@ -247,7 +253,7 @@ class Engine:
         self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
     ) -> Judged:
         """The simplest case that still breaks. try_case: the break of a case, or None; it is run here by default."""
-        if broken.error.startswith("did not return"):
+        if broken.hung:
             return broken
 
         def run_here(case: Any) -> Judged | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-SMALL = 64
-"""Tensors of more numbers than this are not written out."""
+from headcheck.numbers import SMALL
+
 MOST = 3
 """So many calls are told."""
 COTANGENT = "cotangent"

@@ -19,7 +19,7 @@ from headcheck.plan import Introduction, Plan
 from headcheck.processes import DYING_S, death, end, resident, start
 from headcheck.roles import role as role_named
 from headcheck.verdict import Counterexample, LawResult
-from headcheck.worker import Order, work
+from headcheck.worker import Task, work
 
 Tick = Callable[[list[str]], None]
 
@@ -44,20 +44,6 @@ class Limits:
     """Seconds for a case once one has hung, so that a subject that always hangs does not take hours."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """One law to be judged, or only one case of it."""
-
-    law: Law
-    case: str | None = None
-    fatal: LawResult | None = None
-    """The case ended a process, as this row says; a smaller one is sought."""
-    subject: Any = None
-    """Another subject than the plan's; it is prepared when its first task comes."""
-    glance: bool = False
-    """A first look only: what does not break will be judged in full later."""
-
-
 @dataclass
 class _Worker:
     """One process, and what the parent knows of it."""
@@ -73,7 +59,6 @@ class _Worker:
     size: int = 0
     """Resident bytes when the subject had been imported."""
     task: Task | None = None
-    limit_s: float = 0.0
     case: str | None = None
     cases: int = 0
 
@@ -123,17 +108,17 @@ class Workers:
         """
         self._seed = self.plan.seed if seed is None else seed
         waiting = []
-        for task, row in self.carry_out([Task(law, glance=True) for law in laws], tick):
+        for task, row in self.carry_out([Task(law.id, glance=True) for law in laws], tick):
             if row.outcome == "breaks":
                 yield row
             else:
-                waiting.append(task.law)
-        for _, row in self.carry_out([Task(law) for law in laws if law in waiting], tick):
+                waiting.append(task.law_id)
+        for _, row in self.carry_out([Task(law.id) for law in laws if law.id in waiting], tick):
             yield row
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
-        ((_, row),) = self.carry_out([Task(law, case)])
+        ((_, row),) = self.carry_out([Task(law.id, case)])
         return row
 
     def carry_out(
@@ -159,13 +144,10 @@ class Workers:
             self._start()
         for worker in self._crew:
             if worker.ready and not worker.task and self._waiting:
-                worker.task = task = self._waiting.popleft()
-                worker.limit_s, worker.since = self._limit_s, time.monotonic()
-                worker.case, worker.cases = None, 0
-                fatal = task.fatal.reason if task.fatal else ""
+                worker.task = replace(self._waiting.popleft(), limit_s=self._limit_s, seed=self._seed)
+                worker.since, worker.case, worker.cases = time.monotonic(), None, 0
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.
-                    known = (self._seed, task.case, fatal, task.subject, task.glance)
-                    worker.connection.send(Order(task.law.id, worker.limit_s, *known))
+                    worker.connection.send(worker.task)
 
     def _turn(self, tick: Tick) -> Iterator[tuple[Task, LawResult]]:
         """Hear all workers once, and end those that overstep their limits."""
@@ -175,8 +157,11 @@ class Workers:
                 continue  # It was ended for the fault of another.
             task = worker.task
             row = self._hear(worker)
-            if row is None and worker in self._crew and (excess := self._excess(worker)):
-                row = self._lost(worker, excess)
+            if row is None and worker in self._crew:
+                if grown := self._grown(worker):
+                    row = self._lost(worker, grown)
+                elif late := self._late(worker):
+                    row = self._lost(worker, late, hung=True)
             if row is not None and task is not None:
                 yield task, row
         tick([doing for worker in self._crew if (doing := self._doing(worker))])
@@ -232,23 +217,28 @@ class Workers:
             after = task.fatal.counterexample.found_after
             shown = replace(row.counterexample, what="process", found_after=after)
             return replace(task.fatal, reason=row.reason, counterexample=shown)
-        if row.outcome == "breaks" and row.reason.startswith("did not return"):
+        if row.hung:
             self._limit_s = min(self._limit_s, self.limits.after_a_hang_s)
         return row
 
-    def _excess(self, worker: _Worker) -> str:
-        """How a worker oversteps its limits, if it does."""
+    def _grown(self, worker: _Worker) -> str:
+        """By how much a worker oversteps its limit of memory, if it does."""
         if worker.size and resident(worker.process.pid) - worker.size > self.limits.memory_growth:
             return f"took more than {self.limits.memory_growth / 2**30:.3g} GiB of memory"
-        if worker.ready and not worker.task:
-            return ""
-        allowed = worker.limit_s
-        if not worker.ready:
+        return ""
+
+    def _late(self, worker: _Worker) -> str:
+        """By how much a worker oversteps its limit of time, if it does."""
+        if worker.ready:
+            if not worker.task:
+                return ""
+            allowed = worker.task.limit_s
+        else:
             allowed = self.limits.prepare_s if worker.loaded else self.limits.import_s
         late = time.monotonic() - worker.since > allowed + self.limits.grace_s
         return f"did not return within {allowed:g} s" if late else ""
 
-    def _lost(self, worker: _Worker, why: str) -> LawResult | None:
+    def _lost(self, worker: _Worker, why: str, *, hung: bool = False) -> LawResult | None:
         """A worker is gone, or has to go: what that says of the subject."""
         died = not why
         exit_code = self._end(worker)
@@ -256,7 +246,7 @@ class Workers:
         if worker.task and worker.task.fatal:
             return worker.task.fatal
         if worker.task:
-            row = self._broken(worker.task, why, worker.case, worker.cases)
+            row = replace(self._broken(worker.task, why, worker.case, worker.cases), hung=hung)
             self._deaths[why] += 1
             if died and worker.case is not None and self._deaths[why] <= SHRUNK:
                 self._waiting.appendleft(replace(worker.task, case=worker.case, fatal=row))

@@ -5,7 +5,6 @@ Here the subject runs in this very process, many times if need be; `isolate=True
 
 import inspect
 import itertools
-import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -53,9 +52,7 @@ def verify(
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
     if isolate or processes > 1:
         with Workers(plan, processes) as workers:
-            watcher = Watcher()
-            watcher.row = on_row  # type: ignore[method-assign, assignment]
-            return judged_apart(workers, patterns, watcher)
+            return judged_apart(workers, patterns, _Told(on_row))
     began = time.perf_counter()
     with undisturbed():
         prepared = plan.loaded().prepared()
@@ -137,6 +134,16 @@ class Watcher:
 
     def tick(self, awaited: list[str]) -> None:
         """Called a few times a second: the names of the laws in work, or that the subject is imported or tried."""
+
+
+class _Told(Watcher):
+    """A function is told of each row."""
+
+    def __init__(self, on_row: OnRow) -> None:
+        self.on_row = on_row
+
+    def row(self, row: LawResult) -> None:
+        self.on_row(row)
 
 
 def judged_apart(
@@ -227,15 +234,11 @@ def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Torch as laws expect it, whatever the caller is in the middle of, and afterwards as it was."""
-    import numpy as np
+    import numpy  # noqa: ICN001, F401 - a subject may import it, and draw from its generator
     import torch
 
-    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a subject may have touched
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    strict, warns = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    from headcheck.library import generators_restored, usual_settings
+
     with ExitStack() as stack:
         used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         devices = range(torch.cuda.device_count()) if used else ()
@@ -246,13 +249,6 @@ def undisturbed() -> Iterator[None]:
             stack.enter_context(torch.autocast("cpu", enabled=False))
         if str(torch.get_default_device()) != "cpu":
             stack.enter_context(torch.device("cpu"))
-        torch.set_default_dtype(torch.float32)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numbers)  # noqa: NPY002
-            torch.set_default_dtype(dtype)
-            torch.use_deterministic_algorithms(strict, warn_only=warns)
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
+        stack.enter_context(generators_restored())
+        stack.enter_context(usual_settings())
+        yield

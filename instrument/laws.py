@@ -6,6 +6,7 @@ are comparisons. Writing the function is all that is needed for it to be run, li
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,13 +17,14 @@ from typing import Any
 from headcheck.comparison import Comparison
 from headcheck.errors import HeadcheckError
 from headcheck.given import Choice
+from headcheck.ids import Identified
 
 Finding = Comparison | Iterable[Comparison] | None
 Repair = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Law:
+class Law(Identified):
     """One law and what a reader wants to know of it."""
 
     id: str
@@ -38,23 +40,6 @@ class Law:
     """The module that it stands in: attention/masks, functions/memory."""
     roles: tuple[str, ...]
     """The roles that it holds for; a law of one role has its id from its module."""
-
-    @property
-    def role(self) -> str:
-        return self.id.partition("/")[0].replace("-", "_")
-
-    @property
-    def family(self) -> str:
-        return self.id.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return self.id.rpartition("/")[2]
-
-    @property
-    def name_in_role(self) -> str:
-        """The id without the role, as a corpus names it: masks/the-future-does-not-matter."""
-        return self.id.partition("/")[2]
 
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
@@ -123,19 +108,24 @@ def all_laws() -> dict[str, Law]:
 
 def _ids(each: Law) -> list[str]:
     """Its id in each of its roles: functions/memory/name is softmax/memory/name there."""
-    return [f"{role.replace('_', '-')}/{each.id.partition('/')[2]}" for role in each.roles]
+    return [f"{role.replace('_', '-')}/{each.name_in_role}" for role in each.roles]
 
 
 def most_specific_first(law_ids: Iterable[str]) -> list[str]:
     """Law ids in the order in which they tell of a fault: by the families of a role, as its FAMILIES lists them."""
 
-    def rank(law_id: str) -> int:
-        _, family, _ = law_id.split("/")
-        home = all_laws()[law_id].role if law_id in all_laws() else "attention"
-        families: tuple[str, ...] = import_module(f"headcheck.properties.{home}").FAMILIES
-        return families.index(family) if family in families else len(families)
+    def rank(law_id: str) -> float:
+        law = all_laws().get(law_id)
+        in_order = families_of(law.role) if law else ()
+        return in_order.index(law.family_in_role) if law and law.family_in_role in in_order else math.inf
 
     return sorted(law_ids, key=rank)
+
+
+def families_of(role: str) -> tuple[str, ...]:
+    """The families of a role in that order; tests hold them to be those that its laws have."""
+    families: tuple[str, ...] = import_module(f"headcheck.properties.{role}").FAMILIES
+    return families
 
 
 def choose(role: str | Sequence[str], patterns: Iterable[str] = ()) -> list[Law]:

@@ -22,16 +22,23 @@ _ORIGINAL = {(place, name): getattr(place, name) for place, name in _FUNCTIONS}
 
 def _flushes_denormals() -> bool:
     """torch tells nobody whether it does: a product shows it."""
-    return bool(torch.tensor(1e-310, dtype=torch.float64) * 1 == 0)
+    return bool(torch.tensor(1e-310, dtype=torch.float64, device="cpu") * 1 == 0)
 
 
-_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+def _deterministic() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "whether gradients are on": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the use of deterministic algorithms": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
+        _deterministic,
+        lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
     ),
     "the precision of float32 products": (
         torch.get_float32_matmul_precision,
@@ -39,14 +46,15 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     "whether denormal numbers are flushed to zero": (_flushes_denormals, torch.set_flush_denormal),
 }
+"""What of torch is set for the whole process: how each is read, and how it is set."""
 _USUAL = {
     "the default dtype": torch.float32,
     "whether gradients are on": True,
-    "the use of deterministic algorithms": False,
+    "the use of deterministic algorithms": (False, False),
     "the precision of float32 products": "highest",
     "whether denormal numbers are flushed to zero": False,
 }
-"""What is set while a call is watched, so that a setting which an earlier call has left behind shows again."""
+"""What laws expect, and what is set while a call is watched: a setting that an earlier call left behind shows again."""
 
 
 def functions_replaced() -> list[str]:
@@ -60,43 +68,68 @@ def functions_replaced() -> list[str]:
 
 
 @contextmanager
-def settings_watched() -> Iterator[list[str]]:
-    """The usual settings inside; at the end the list holds those that changed, and all are as before."""
-    before = {name: read() for name, (read, _) in _SETTINGS.items()}
+def usual_settings() -> Iterator[dict[str, Any]]:
+    """The usual settings inside: what all are then; at the end all are as before."""
+    before = {name: read() for name, (read, _) in SETTINGS.items()}
     for name, usual in _USUAL.items():
         _set(name, usual)
-    expected = before | _USUAL
-    changed: list[str] = []
     try:
-        yield changed
+        yield before | _USUAL
     finally:
-        changed += [name for name, (read, _) in _SETTINGS.items() if read() != expected[name]]
         for name, value in before.items():
             _set(name, value)
 
 
 @contextmanager
+def settings_watched() -> Iterator[list[str]]:
+    """The usual settings inside; at the end the list holds those that changed, and all are as before."""
+    changed: list[str] = []
+    with usual_settings() as expected:
+        try:
+            yield changed
+        finally:
+            changed += [name for name, (read, _) in SETTINGS.items() if read() != expected[name]]
+
+
+@contextmanager
 def generators_watched() -> Iterator[list[str]]:
     """At the end the list holds those of Python's and NumPy's generators that were moved; they are put back."""
-    numpy = sys.modules.get("numpy")
-    states: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-        "Python's generator": (random.getstate, random.setstate)
-    }
+    states, numpy = _generators(), sys.modules.get("numpy")
     if numpy is not None:
-        states["NumPy's generator"] = (numpy.random.get_state, numpy.random.set_state)
         numpy.random.random()
     random.random()  # Not where a generator that was just seeded stands.
-    before = {name: read() for name, (read, _) in states.items()}
     moved: list[str] = []
+    with generators_restored() as before:
+        try:
+            yield moved
+        finally:
+            moved += [name for name, (read, _) in states.items() if str(read()) != str(before[name])]
+
+
+@contextmanager
+def generators_restored() -> Iterator[dict[str, Any]]:
+    """Where Python's and NumPy's generators stand; at the end they stand there again."""
+    states = _generators()
+    before = {name: read() for name, (read, _) in states.items()}
     try:
-        yield moved
+        yield before
     finally:
-        moved += [name for name, (read, _) in states.items() if str(read()) != str(before[name])]
         for name, (_, write) in states.items():
             write(before[name])
 
 
+def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """NumPy's too, where somebody has imported it."""
+    numpy = sys.modules.get("numpy")
+    of_python: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "Python's generator": (random.getstate, random.setstate)
+    }
+    if numpy is None:
+        return of_python
+    return of_python | {"NumPy's generator": (numpy.random.get_state, numpy.random.set_state)}
+
+
 def _set(name: str, value: Any) -> None:
-    read, write = _SETTINGS[name]
+    read, write = SETTINGS[name]
     if read() != value:
         write(value)

@@ -74,18 +74,14 @@ def _laws(rows: Sequence[LawResult]) -> str:
 
 
 def _families(verdicts: Sequence[Verdict]) -> str:
-    families = list(dict.fromkeys(_family(row) for verdict in verdicts for row in verdict.laws))
+    families = list(dict.fromkeys(row.family_in_role for verdict in verdicts for row in verdict.laws))
     rows = [[verdict.subject, *(_cell(verdict, family) for family in families)] for verdict in verdicts]
     return _table(["subject", *families], rows)
 
 
-def _family(row: LawResult) -> str:
-    return row.id.split("/")[1]
-
-
 def _cell(verdict: Verdict, family: str) -> str:
     """How many laws hold of those judged; bold where one breaks."""
-    counts = Counter(row.outcome for row in verdict.laws if _family(row) == family)
+    counts = Counter(row.outcome for row in verdict.laws if row.family_in_role == family)
     judged = counts["holds"] + counts["breaks"]
     if not judged:
         return "-"

@@ -20,6 +20,10 @@ NUMBER: SearchStrategy[float] = st.one_of(
     st.sampled_from((0.5, -0.5, 0.001, 10.0, -10.0, 1000.0, -1000.0)),
 )
 """One number of a drawn case."""
+READABLE = 48
+"""A case is written out number by number when its tensors hold at most this many."""
+SMALL = 64
+"""A tensor of at most this many numbers is shown in full."""
 DOZEN = 12
 """So many are drawn for a tensor, then repeated or cut to its shape: Hypothesis spends its effort where it is seen."""
 
@@ -31,6 +35,11 @@ def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:
     for size in reversed(shape[1:]):
         flat = [tuple(flat[i : i + size]) for i in range(0, len(flat), size)] if size else [()] * len(flat)
     return tuple(flat)
+
+
+def shown(tensor: Tensor, dtype: str) -> Any:
+    """A tensor as a verdict shows it: its numbers where they are few, else its dtype and shape."""
+    return tensor.tolist() if tensor.numel() <= SMALL else f"{dtype} {tuple(tensor.shape)}"
 
 
 def written(tensor: Tensor) -> Numbers:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcheck import __version__, heard
+from headcheck.declarations import DTYPES
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
@@ -15,8 +16,6 @@ from headcheck.loading import is_declaration, load, role_name
 from headcheck.recipes import Recipe
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
-
-DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from headcheck import __version__
+from headcheck.ids import Identified
 
 SCHEMA = 1
 Outcome = Literal["holds", "breaks", "not-applicable"]
@@ -41,7 +42,7 @@ class Counterexample:
 
 
 @dataclass(frozen=True)
-class LawResult:
+class LawResult(Identified):
     """One row: what became of one law."""
 
     id: str
@@ -56,6 +57,8 @@ class LawResult:
     """Wall time spent on this law, in seconds."""
     subject_s: float = 0.0
     """Of it, inside the subject."""
+    hung: bool = False
+    """Whether the break is an example that did not return; `plain` leaves it out, `reason` says it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +118,7 @@ class Verdict:
             "declaration": self.declaration,
             "notes": self.notes,
             "unfinished": self.unfinished,
-            "laws": [asdict(each) for each in self.laws],
+            "laws": [plain(each) for each in self.laws],
         }
 
     def to_json(self) -> str:
@@ -132,6 +135,11 @@ class Verdict:
         from headcheck.console import short
 
         return f"<{short(self)}; print it to see all>"
+
+
+def plain(found: Any) -> dict[str, Any]:
+    """What was found as plain data, of the fields that the JSON schema has."""
+    return asdict(found, dict_factory=lambda pairs: {name: each for name, each in pairs if name != "hung"})
 
 
 def strict(value: Any) -> Any:

@@ -31,19 +31,24 @@ TRIES = 120
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the parent asks for: a law on drawn cases, or on one case."""
+class Task:
+    """What the parent asks for: one law on drawn cases, or on one case."""
 
     law_id: str
-    limit_s: float
-    seed: int
     case: str | None = None
-    fatal: str = ""
-    """How the case ended a process: a smaller one that does the same is asked for."""
+    fatal: LawResult | None = None
+    """The case ended a process, as this row says; a smaller one that does the same is asked for."""
     subject: Any = None
-    """Another subject than the plan's."""
+    """Another subject than the plan's; it is prepared when its first task comes."""
     glance: bool = False
-    """Only the first examples are asked for."""
+    """A first look only: what does not break will be judged in full later."""
+    limit_s: float = 0.0
+    """Seconds for one example; this and the seed are known when the task is handed out."""
+    seed: int = 0
+
+    @property
+    def law(self) -> Law:
+        return all_laws()[self.law_id]
 
 
 def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -61,8 +66,8 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
         prepared = _prepared(plan, connection, watch)
         known = {None: prepared}
         while prepared is not None:
-            order: Order = connection.recv()
-            connection.send(_answer(order, plan, known, connection, watch))
+            task: Task = connection.recv()
+            connection.send(_answer(task, plan, known, connection, watch))
 
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -125,34 +130,34 @@ def _tell_of_the_first_answer(connection: Connection) -> None:
 
 
 def _answer(
-    order: Order, plan: Plan, known: dict[Any, Prepared | None], connection: Connection, watch: Any
+    task: Task, plan: Plan, known: dict[Any, Prepared | None], connection: Connection, watch: Any
 ) -> tuple[str, LawResult | str]:
-    """What became of an order; a subject met for the first time is prepared first."""
+    """What became of a task; a subject met for the first time is prepared first."""
     try:
-        if order.subject not in known:
-            known[order.subject] = plan.of(order.subject).loaded().prepared(watch)
+        if task.subject not in known:
+            known[task.subject] = plan.of(task.subject).loaded().prepared(watch)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
-        law = all_laws()[order.law_id]
+        law = task.law
         return "row", LawResult(law.id, law.statement, "not-applicable", reason=str(problem))
     except Exception:  # noqa: BLE001 - the other subjects go on.
         return "bug", traceback.format_exc()
-    prepared = known[order.subject]
+    prepared = known[task.subject]
     assert prepared is not None
-    prepared.engine.seed = order.seed
-    prepared.engine.profile = replace(plan.profile, limit_s=order.limit_s)
-    return _carried_out(order, prepared, connection)
+    prepared.engine.seed = task.seed
+    prepared.engine.profile = replace(plan.profile, limit_s=task.limit_s)
+    return _carried_out(task, prepared, connection)
 
 
-def _carried_out(order: Order, prepared: Prepared, connection: Connection) -> tuple[str, LawResult | str]:
-    law = all_laws()[order.law_id]
+def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tuple[str, LawResult | str]:
+    law = task.law
     try:
-        if order.case is None:
-            return "row", prepared.engine.judge(law, glance=order.glance)
-        if not order.fatal:
+        if task.case is None:
+            return "row", prepared.engine.judge(law, glance=task.glance)
+        if not task.fatal:
             _let_it_speak()
-            return "row", prepared.replayed(law, order.case)
-        return "row", _smaller(law, order, prepared.engine, lambda: connection.send(("trying", "")))
+            return "row", prepared.replayed(law, task.case)
+        return "row", _smaller(task, prepared.engine, lambda: connection.send(("trying", "")))
     except HeadcheckError as problem:
         return "refused", str(problem)
     except Exception:  # noqa: BLE001 - the other laws go on.
@@ -164,16 +169,19 @@ def _carried_out(order: Order, prepared: Prepared, connection: Connection) -> tu
 # A case that ends the process is made smaller by trying each simpler one in a child.
 
 
-def _smaller(law: Law, order: Order, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
+def _smaller(task: Task, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
+    assert task.fatal is not None
+    law, fatal = task.law, task.fatal.reason
+
     def try_case(case: Any) -> Judged | None:
         sign_of_life()
-        return Judged(case, error=order.fatal) if _ends_a_process(law, case, engine) else None
+        return Judged(case, error=fatal) if _ends_a_process(law, case, engine) else None
 
-    given = Judged(engine.role.parse(order.case or ""), error=order.fatal)
+    given = Judged(engine.role.parse(task.case or ""), error=fatal)
     engine.profile = replace(engine.profile, shrinks=min(engine.profile.shrinks, TRIES))
     alone = try_case(given.case) is not None
     smallest = engine.smallest(law, given, try_case) if alone else given
-    why = order.fatal if alone else f"{order.fatal}; not by this case alone, so the calls before it matter"
+    why = fatal if alone else f"{fatal}; not by this case alone, so the calls before it matter"
     shown = describe(
         engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1
     )

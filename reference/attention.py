@@ -14,6 +14,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+MayAttend = (
+    Bool[Tensor, "#batch #heads #q_len #kv_len"]
+    | Bool[Tensor, "#heads #q_len #kv_len"]
+    | Bool[Tensor, "#q_len #kv_len"]
+    | None
+)
+"""True keeps; None is every key for every query."""
+Bias = (
+    Float[Tensor, "#batch #heads #q_len #kv_len"]
+    | Float[Tensor, "#heads #q_len #kv_len"]
+    | Float[Tensor, "#q_len #kv_len"]
+    | None
+)
+"""What is added to the scores."""
+
 
 class Attended(NamedTuple):
     """What attention computes on its way, each value with the heads of the query."""
@@ -83,8 +98,8 @@ def attention(
     key: Float[Tensor, "batch kv_heads kv_len head_dim"],
     value: Float[Tensor, "batch kv_heads kv_len value_dim"],
     *,
-    may_attend: Bool[Tensor, "#batch #heads q_len kv_len"] | None = None,
-    bias: Float[Tensor, "#batch #heads #q_len #kv_len"] | None = None,
+    may_attend: MayAttend = None,
+    bias: Bias = None,
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
@@ -121,8 +136,8 @@ def attention_gradients(
     value: Float[Tensor, "batch kv_heads kv_len value_dim"],
     cotangent: Float[Tensor, "batch heads q_len value_dim"],
     *,
-    may_attend: Bool[Tensor, "#batch #heads q_len kv_len"] | None = None,
-    bias: Float[Tensor, "#batch #heads #q_len #kv_len"] | None = None,
+    may_attend: MayAttend = None,
+    bias: Bias = None,
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,

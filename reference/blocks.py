@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from headcheck.reference.attention import MayAttend
 from headcheck.reference.choices import require_choice
 from headcheck.reference.feed_forward import Activation, FeedForward
-from headcheck.reference.multi_head import KeyValues, MayAttend, MultiHeadAttention, Positions, Rotation
+from headcheck.reference.multi_head import KeyValues, MultiHeadAttention, Positions, Rotation
 from headcheck.reference.norms import LayerNorm, RMSNorm
 
 Hidden = Float[Tensor, "batch length d_model"]
@@ -75,7 +76,9 @@ class Residual(nn.Module):
         self.norm = config.new_norm()
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Hidden, sublayer: Callable[[Tensor], Tensor]) -> Hidden:
+    def forward(
+        self, x: Float[Tensor, "*rows d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "*rows d_model"]:
         if self.norm_order == "pre":
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))
@@ -119,7 +122,9 @@ class DecoderLayer(nn.Module):
         x: Hidden,
         memory: Float[Tensor, "batch kv_len d_model"],
         *,
-        may_attend: MayAttend = None,
+        may_attend: Bool[Tensor, "#batch #heads #length #length"]
+        | Bool[Tensor, "#length #length"]
+        | None = None,
         memory_may_attend: MayAttend = None,
         positions: Positions = None,
     ) -> Hidden:

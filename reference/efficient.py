@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcheck.reference.attention import attention
+from headcheck.reference.attention import MayAttend, attention
 from headcheck.reference.masks import Alignment, query_positions, sliding_window
 
 # Sliding windows
@@ -116,11 +116,11 @@ def reachable(may_attend: Bool[Tensor, "length length"], layers: int) -> Bool[Te
 
 
 class LinearState(NamedTuple):
-    """All that causal linear attention remembers of the past, however long.  Section 3.4."""
+    """All that causal linear attention remembers of the past, however long, of each head.  Section 3.4."""
 
-    values: Float[Tensor, "batch heads head_dim value_dim"]
+    values: Float[Tensor, "*heads head_dim value_dim"]
     """s = sum_j phi(k_j) v_j^T."""
-    normaliser: Float[Tensor, "batch heads head_dim"]
+    normaliser: Float[Tensor, "*heads head_dim"]
     """z = sum_j phi(k_j)."""
 
 
@@ -134,7 +134,7 @@ def kernel_attention(
     key: Float[Tensor, "batch heads kv_len head_dim"],
     value: Float[Tensor, "batch heads kv_len value_dim"],
     *,
-    may_attend: Bool[Tensor, "#batch #heads q_len kv_len"] | None = None,
+    may_attend: MayAttend = None,
 ) -> Float[Tensor, "batch heads q_len value_dim"]:
     """sum_j sim(q_i, k_j) v_j / sum_j sim(q_i, k_j), equation (3), with sim(q, k) = phi(q).phi(k).
 

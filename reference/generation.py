@@ -46,7 +46,7 @@ def generate(
     generator: torch.Generator | None = None,
     is_real: Bool[Tensor, "batch length"] | None = None,
     use_cache: bool = True,
-) -> Int[Tensor, "batch length+new_tokens"]:
+) -> Int[Tensor, "batch length+{new_tokens}"]:
     """The prompts with `new_tokens` behind them. Prompts may be padded, on either side."""
     is_real = all_real(tokens) if is_real is None else is_real
     cache = model.new_cache() if use_cache else None
@@ -77,7 +77,7 @@ def generate_target(
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
     source_is_real: Bool[Tensor, "batch source_len"] | None = None,
-) -> Int[Tensor, "batch 1+new_tokens"]:
+) -> Int[Tensor, "batch 1+{new_tokens}"]:
     """The token `start`, then `new_tokens` that the decoder writes; the encoder runs once."""
     memory = model.encode(source, is_real=source_is_real)
     target = torch.full_like(source[:, :1], start)

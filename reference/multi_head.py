@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from headcheck.reference.attention import Attended, attention, group_heads
+from headcheck.reference.attention import Attended, MayAttend, attention, group_heads
 
-MayAttend = Bool[Tensor, "#batch #heads #q_len #kv_len"] | None
-"""True keeps; None is every key for every query."""
 Positions = Num[Tensor, "#batch length"] | Num[Tensor, " length"] | None
 """For rotary positions; None is 0, 1, 2, ..., counted on from what a cache holds."""
 Rotation = Callable[[Tensor, Tensor], Tensor]
@@ -54,7 +52,7 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, may_attend: Tensor | None) -> Attended:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, may_attend: MayAttend) -> Attended:
         """The weights are those before dropout."""
         attended = attention(query, key, value, may_attend=may_attend)
         if not (self.training and self.dropout.p):

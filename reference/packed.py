@@ -20,7 +20,7 @@ def packed_attention(
     key: Float[Tensor, "kv_tokens kv_heads head_dim"],
     value: Float[Tensor, "kv_tokens kv_heads value_dim"],
     query_starts: Int[Tensor, " boundaries"],
-    key_starts: Int[Tensor, " boundaries"],
+    key_starts: Int[Tensor, " kv_boundaries"],
     *,
     causal: masks.Alignment | None = None,
     scale: float | None = None,

@@ -26,7 +26,7 @@ def token_positions(is_real: Bool[Tensor, "batch length"]) -> Int[Tensor, "batch
 
 def rotary_angles(
     positions: Num[Tensor, "*batch length"], dim: int, *, base: float = 10000.0
-) -> Float[Tensor, "*batch length dim/2"]:
+) -> Float[Tensor, "*batch length {dim//2}"]:
     """position x base^(-2i/dim) in radians, in float64: the fastest turns by 1, the slowest by about 1/base.
 
     ValueError where dim is odd. Su et al. 2021 (RoFormer), section 3.2.2; Vaswani et al. 2017, section 3.5.

@@ -1,9 +1,9 @@
 """Attention of a sequence to itself, before there are heads: first without weights, then with projections."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcheck.reference.attention import Attended, attention, softmax
+from headcheck.reference.attention import Attended, MayAttend, attention, softmax
 
 
 def attention_without_weights(x: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length dim"]:
@@ -31,7 +31,7 @@ class SingleHeadAttention(nn.Module):
         query: Float[Tensor, "batch q_len d_model"],
         key: Float[Tensor, "batch kv_len d_model"] | None = None,
         *,
-        may_attend: Bool[Tensor, "#batch #heads q_len kv_len"] | None = None,
+        may_attend: MayAttend = None,
     ) -> Attended:
         """Self-attention where `key` is None. The values of `Attended` have one head."""
         key = query if key is None else key

@@ -17,7 +17,7 @@ Patches = Literal["convolution", "unfold"]
 
 def unfold_patches(
     images: Float[Tensor, "batch channels height width"], patch_size: int
-) -> Float[Tensor, "batch patches channels*patch_size*patch_size"]:
+) -> Float[Tensor, "batch patches channels*{patch_size}*{patch_size}"]:
     """Patches row by row; in each, channel by channel, then row by row.  Dosovitskiy et al. 2021, section 3.1."""
     batch, channels, height, width = images.shape
     tiles = images.reshape(batch, channels, height // patch_size, patch_size, width // patch_size, patch_size)

@@ -12,7 +12,8 @@ from torch import Tensor
 from headcheck.attention import drawing
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import DRAWN_LAYOUTS
-from headcheck.attention.inputs import MASK_LAYOUTS, MIXED, Inputs, build, lay_out
+from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.layouts import MASK_LAYOUTS, MIXED, lay_out
 from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import DTYPES

@@ -8,6 +8,7 @@ from headcheck.calling import Clock
 from headcheck.console import call_lines
 from headcheck.declarations import Attention
 from headcheck.laws import all_laws
+from headcheck.numbers import SMALL
 from headcheck.verdict import LawResult
 from tests.engines import GRADIENTS, engine_of
 
@@ -67,6 +68,6 @@ def test_a_call_is_heard_as_it_was_given() -> None:
     clock, x = Clock(), torch.zeros(2)
     with heard.listening() as calls:
         clock.call(torch.Tensor.add_, x, 1.0)
-        clock.call(lambda large: None, torch.zeros(heard.SMALL + 1))
+        clock.call(lambda large: None, torch.zeros(SMALL + 1))
     clock.call(torch.Tensor.add_, x, 1.0)
     assert [list(call.values()) for call in calls] == [[[0.0, 0.0]], []]

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from headcheck.attention import values
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, build, lay_out, lay_out_mask
+from headcheck.attention.inputs import build
+from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED, lay_out, lay_out_mask
 from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS, restrict
 from headcheck.attention.role import OPTIONS, role
 from headcheck.attention.subject import AttentionSubject

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from headcheck import properties
-from headcheck.attention.edge import FEATURES
+from headcheck.attention.features import FEATURES
 from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison
 from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile
 from headcheck.errors import HeadcheckError
-from headcheck.laws import Law, all_laws, choose, law, most_specific_first
+from headcheck.laws import Law, all_laws, choose, families_of, law, most_specific_first
 from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
@@ -67,6 +67,12 @@ def test_no_law_is_lost() -> None:
     modules = {module.name for module in pkgutil.iter_modules(home.__path__)}
     assert {each.family.rpartition("/")[2] for each in LAWS} == modules
     assert set(FAMILIES) <= modules
+
+
+@pytest.mark.parametrize("of_role", HOMES)
+def test_every_family_has_its_place_in_the_order_of_its_role(of_role: str) -> None:
+    """Of a new module of laws the package's FAMILIES says where it stands, or its laws are shown last unnoticed."""
+    assert sorted(families_of(of_role)) == sorted({each.family_in_role for each in choose(of_role)})
 
 
 @each_law(ALL)

@@ -15,13 +15,13 @@ from headcheck.attention import drawing
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.role import role
-from headcheck.attention.simpler import READABLE, simpler
+from headcheck.attention.simpler import simpler
 from headcheck.attention.subject import AttentionSubject
 from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile
 from headcheck.laws import all_laws
 from headcheck.minimise import minimise
-from headcheck.numbers import flat
+from headcheck.numbers import READABLE, flat
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
 from headcheck.verdict import LawResult
@@ -258,7 +258,7 @@ def test_the_counterexample_of_a_hang_is_not_made_smaller() -> None:
     """Each try would cost the whole limit: a case that does not return is shown as it was found."""
     engine = engine_of(always)
     hanging = engine.example(LAW, Case(kv_len=9))
-    hanging.error = "did not return within 30 s"
+    hanging.error, hanging.hung = "did not return within 30 s", True
     assert engine.smallest(LAW, hanging) is hanging
 
 

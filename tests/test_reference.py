@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -339,3 +340,20 @@ def test_autograd_of_the_reference_gives_its_written_gradients() -> None:
             wanted = getattr(true, name)
             got = torch.zeros_like(wanted) if each is None else each
             assert not within(got, wanted, getattr(limits, name), name).broken
+
+
+# The annotations
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("key", (2, 3, 5, 3)), ("may_attend", (2, 1, 4, 5)), ("value", (2, 3, 4, 4))]
+)
+def test_a_tensor_of_another_shape_than_annotated_is_refused_in_tests(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    """Each call of the reference is held to its annotations, so that they cannot say what is not so."""
+    x = torch.randn(2, 3, 5, 4)
+    given = {"query": x, "key": x, "value": x, "may_attend": torch.ones(2, 1, 1, 5, dtype=torch.bool)}
+    attention(**given)
+    with pytest.raises(TypeCheckError, match=f"parameter '{name}'"):
+        attention(**{**given, name: torch.ones(shape, dtype=given[name].dtype)})

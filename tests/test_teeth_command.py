@@ -1,6 +1,8 @@
 """`headcheck teeth`: faults caught, variants failed, results kept, and the page of it all."""
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,14 @@ def test_survivors_and_wrong_failures_are_named(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert f"survives: {VARIANT}" in said
     assert f"failed wrongly: {FAULT} by " in said
+
+
+def test_results_of_an_older_version_are_read(tmp_path: Path) -> None:
+    """What is no longer kept of an outcome is passed over."""
+    known = Outcome("a", "quick", 0, True, ("b",), 3, 1, 0.5, 2)
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps({**asdict(known), "applied": 3}) + "\n")
+    assert read(file) == [known]
 
 
 def test_results_are_kept_and_gone_on_from(tmp_path: Path) -> None:
@@ -153,6 +163,6 @@ def test_a_cover_catches_all() -> None:
     """The law that catches most first, then what catches the rest."""
 
     def outcome(*broken: str) -> Outcome:
-        return Outcome("", "quick", 0, True, broken, 3, 3, 1, 0.0, 0)
+        return Outcome("", "quick", 0, True, broken, 3, 1, 0.0, 0)
 
     assert cover([outcome("a", "b"), outcome("b"), outcome("c"), outcome()]) == ["b", "c"]

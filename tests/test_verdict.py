@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import headcheck
 from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
+from headcheck.library import SETTINGS
 from headcheck.verdict import Counterexample, LawResult, Verdict
 from tests import kernels
 
@@ -272,28 +273,56 @@ def test_the_verdict_does_not_depend_on_the_callers_settings() -> None:
     assert plain.conforms
 
 
+UNUSUAL: dict[str, Any] = {
+    "the default dtype": torch.float64,
+    "the number of threads": 2,
+    "whether gradients are on": False,
+    "the use of deterministic algorithms": (True, True),
+    "the precision of float32 products": "medium",
+    "whether denormal numbers are flushed to zero": True,
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_unusual_setting_of_the_caller_is_left_as_it_is(name: str) -> None:
+    """verify, replay and probe leave each of torch's settings as they found it."""
+    read, write = SETTINGS[name]
+    usual = read()
+    assert usual != UNUSUAL[name]
+    write(UNUSUAL[name])
+    try:
+        found = read()
+        headcheck.verify(kernels.right, **SOME)
+        assert read() == found
+    finally:
+        write(usual)
+
+
+def test_the_schema_of_a_row_holds_what_a_reader_needs() -> None:
+    """Whether an example hung is for the process around; its reason says it."""
+    (row,) = a_verdict(replace(BREAKS, hung=True)).as_dict()["laws"]
+    assert {*row} == {each.name for each in fields(LawResult)} - {"hung"}
+
+
 def state() -> tuple[Any, ...]:
     return (
         torch.get_rng_state().tolist(),
         random.getstate(),
         np.random.get_state()[1].tolist(),  # noqa: NPY002
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.is_grad_enabled(),
-        torch.are_deterministic_algorithms_enabled(),
+        *(read() for read, _ in SETTINGS.values()),
         hypothesis.settings.default,
     )
 
 
 def test_judging_leaves_the_process_as_it_was() -> None:
-    """Generators, default dtype, threads, gradient mode, Hypothesis' settings: whatever the subject does."""
+    """Generators, torch's settings, Hypothesis' settings: whatever the subject does."""
 
     def meddles(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(1)
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
-        torch.set_default_dtype(torch.float64)
-        torch.use_deterministic_algorithms(mode=True)
+        for name, (_, write) in SETTINGS.items():
+            write(UNUSUAL[name])
         return kernels.right(query, key, value)
 
     before = state()

@@ -10,11 +10,12 @@ from headcheck.agreement.observe import Observation, observed
 from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
-from headcheck.isolation import Limits, Task, Workers
+from headcheck.isolation import Limits, Workers
 from headcheck.judging import Watcher, with_only
 from headcheck.laws import Law, choose
 from headcheck.plan import Plan
 from headcheck.verdict import LawResult
+from headcheck.worker import Task
 
 PATIENCE_S = 180.0
 """Seconds for one example: the first may compile."""
@@ -76,9 +77,9 @@ def _tasks(names: Sequence[str], laws: Sequence[Law]) -> list[Task]:
     """Every law of each member, then every law of each pair; one subject's together."""
     of_member = [law for law in laws if law.role == "attention"]
     of_pair = [law for law in laws if law.role == "agreement"]
-    members = [Task(law, subject=name) for name in names for law in of_member]
+    members = [Task(law.id, subject=name) for name in names for law in of_member]
     pairs = [f"{one}=={other}" for one, other in combinations(names, 2)]
-    return members + [Task(law, subject=pair) for pair in pairs for law in of_pair]
+    return members + [Task(law.id, subject=pair) for pair in pairs for law in of_pair]
 
 
 def _standing(name: str, found: Observation | str, rows: list[LawResult]) -> Standing:

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import headcheck.attention.probe  # noqa: F401 - importing it registers the probes
-from headcheck.attention.bench import PROBES, Bench, Finding
+from headcheck.attention.bench import PROBES, Bench
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.operators import operators_in, telling
@@ -22,21 +22,6 @@ from headcheck.worker import leave_the_terminal
 
 LIMIT_S = 300.0
 """Seconds that the observation of one subject may take; it may compile."""
-PROBED = (
-    "causal",
-    "mask_with_causal",
-    "empty_rows",
-    "masked_nan",
-    "nan_scores",
-    "any_strides",
-    "rectangular",
-    "value_dim",
-    "grouped_heads",
-    "scale_with_causal",
-    "under_autocast",
-    "two_dtypes",
-)
-"""The conventions that are tried, by the names of their probes; dtypes are tried when the subject is prepared."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +78,20 @@ def _seen(subject: AttentionSubject) -> Iterator[tuple[str, str]]:
     bench = Bench(subject.declaration, subject.device)
     bench.dtype = subject.dtypes[0]
     for probe in PROBES:
-        if probe.__name__ not in PROBED:
+        if not probe.compared:
             continue
         try:
-            found = probe(bench)
+            found = list(probe.findings(bench))
         except (LawBroken, NotApplicable) as problem:
-            yield probe.__name__, f"? ({problem})"
+            yield probe.name, f"? ({problem})"
             continue
-        for each in [found] if isinstance(found, Finding) else found:
-            yield each.topic, str(each.value) if each.told else "?"
+        for each in found:
+            yield each.topic, in_words(each.value) if each.told else "?"
+
+
+def in_words(value: Any) -> str:
+    """What a convention is; of several values all."""
+    return (" and ".join(value) or "none") if isinstance(value, list | tuple) else str(value)
 
 
 def _operators(subject: AttentionSubject) -> Iterator[tuple[str, str]]:

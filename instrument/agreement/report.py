@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headcheck.agreement.observe import in_words
 from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
-from headcheck.console import STYLES, counterexample_text
+from headcheck.attention.bench import PROBES
+from headcheck.console import STYLES, counterexample_text, write_line
 from headcheck.laws import most_specific_first
 from headcheck.verdict import LawResult
 
@@ -22,22 +24,6 @@ SAME_CASE: Mapping[str, str] = {
     "weights-agree": "attention/features/returned-weights-are-within-the-bound",
 }
 """Law of a pair -> the law of one subject that shows each side of the same case."""
-CONVENTIONS: Mapping[str, tuple[str, str]] = {
-    "causal diagonal": ("causal", "none"),
-    "mask with is_causal": ("mask_with_causal", "either"),
-    "a scale of zero or below, with is_causal": ("scale_with_causal", "any"),
-    "dead rows": ("empty_rows", "zeros"),
-    "NaN in a masked slot": ("masked_nan", "leaks"),
-    "a query of NaN": ("nan_scores", "propagate"),
-    "any strides": ("any_strides", "True"),
-    "masks": ("masks", "none"),
-    "grouped heads": ("grouped_heads", "none"),
-    "value_dim other than head_dim": ("value_dim", "True"),
-    "q_len other than kv_len": ("rectangular", "True"),
-    "float32 under autocast to bfloat16": ("under_autocast", "?"),
-    "query in float32, key and value in bfloat16": ("two_dtypes", "?"),
-}
-"""Convention in words -> the field of the declaration, and what it is where it is neither declared nor seen."""
 
 
 def show(verdict: FamilyVerdict, console: Console) -> None:
@@ -45,14 +31,14 @@ def show(verdict: FamilyVerdict, console: Console) -> None:
     where = ", ".join(
         f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device")
     )
-    _line(console, f"agreement: profile {verdict.profile}, seed {verdict.seed}; {where}", "bold")
+    write_line(console, f"agreement: profile {verdict.profile}, seed {verdict.seed}; {where}", "bold")
     _deviations(verdict, console)
     _members(verdict, console)
     _pairs(verdict, console)
     _conventions(verdict, console)
     _operators(verdict, console)
     _absent(verdict, console)
-    _line(console, summary(verdict), STYLES[verdict.verdict])
+    write_line(console, summary(verdict), STYLES[verdict.verdict])
 
 
 def summary(verdict: FamilyVerdict) -> str:
@@ -87,21 +73,21 @@ def _in_order(rows: Sequence[LawResult]) -> list[LawResult]:
 
 def _deviations(verdict: FamilyVerdict, console: Console) -> None:
     for name, rows in deviations(verdict):
-        _line(console, "")
-        _line(console, f"{name} deviates: {len(rows)} laws broken", "bold red")
+        write_line(console, "")
+        write_line(console, f"{name} deviates: {len(rows)} laws broken", "bold red")
         for row in rows[:IN_FULL]:
-            _line(console, counterexample_text(row))
-            for line in each_side(name, row):
-                _line(console, f"  {line}")
+            write_line(console, counterexample_text(row))
+            for each in each_side(name, row):
+                write_line(console, f"  {each}")
         for row in rows[IN_FULL:]:
-            _line(console, f"  {row.id}: {row.reason}", "red")
+            write_line(console, f"  {row.id}: {row.reason}", "red")
 
 
 def each_side(pair: str, row: LawResult) -> list[str]:
     """The lines that show either side of a pair's case against the oracle."""
     if "==" not in pair or row.counterexample is None:
         return []
-    law = SAME_CASE[row.id.rpartition("/")[2]]
+    law = SAME_CASE[row.name]
     return [
         f"{name} alone: headcheck replay {name} {law} '{row.counterexample.case}'"
         for name in pair.split("==")
@@ -109,26 +95,22 @@ def each_side(pair: str, row: LawResult) -> list[str]:
 
 
 def _members(verdict: FamilyVerdict, console: Console) -> None:
-    families = list(dict.fromkeys(_family(row) for each in verdict.judged for row in each.laws))
+    families = list(dict.fromkeys(row.family_in_role for each in verdict.judged for row in each.laws))
     if not families:
         return
     table = _table("laws held, by family", "", *families)
     for each in verdict.judged:
         table.add_row(each.name, *(_cell(each, family) for family in families))
-    _line(console, "")
+    write_line(console, "")
     console.print(table)
 
 
 def _cell(each: Standing, family: str) -> Text:
-    outcomes = [row.outcome for row in each.laws if _family(row) == family]
+    outcomes = [row.outcome for row in each.laws if row.family_in_role == family]
     if broken := outcomes.count("breaks"):
         return Text(f"{broken} BREAK", style="bold red")
     held = outcomes.count("holds")
     return Text(str(held), style="green") if held else Text("-", style="dim")
-
-
-def _family(row: LawResult) -> str:
-    return row.id.split("/")[1]
 
 
 def _pairs(verdict: FamilyVerdict, console: Console) -> None:
@@ -140,7 +122,7 @@ def _pairs(verdict: FamilyVerdict, console: Console) -> None:
     for number, one in enumerate(names, start=1):
         cells = [_pair_cell(by_names.get(frozenset((one, other)))) for other in names]
         table.add_row(str(number), one, *cells)
-    _line(console, "")
+    write_line(console, "")
     console.print(table)
 
 
@@ -154,25 +136,26 @@ def _pair_cell(pair: Agreement | None) -> Text:
 
 
 def _conventions(verdict: FamilyVerdict, console: Console) -> None:
-    _line(console, "")
-    _line(console, "conventions, by the numbers of the subjects above", "bold")
+    write_line(console, "")
+    write_line(console, "conventions, by the numbers of the subjects above", "bold")
     for heading, values in conventions(verdict).items():
         told = "; ".join(f"{value}: {_numbers(verdict, names)}" for value, names in values.items())
-        _line(
+        write_line(
             console, f"  {heading}: {told}" if len(values) > 1 else f"  {heading}: {next(iter(values))}, all"
         )
     for each in verdict.judged:
-        for line in seen_otherwise(each):
-            _line(console, f"  {each.name}: {line}", "dim")
+        for told in seen_otherwise(each):
+            write_line(console, f"  {each.name}: {told}", "dim")
 
 
 def conventions(verdict: FamilyVerdict) -> dict[str, dict[str, list[str]]]:
     """Convention -> value -> the subjects that have it: declared, or seen where nothing is declared."""
     found: dict[str, dict[str, list[str]]] = {}
-    for heading, (field, default) in CONVENTIONS.items():
-        found[heading] = defaultdict(list)
-        for each in verdict.judged:
-            found[heading][convention(each, field, default)].append(each.name)
+    for probe in PROBES:
+        if probe.compared:
+            found[probe.compared] = defaultdict(list)
+            for each in verdict.judged:
+                found[probe.compared][convention(each, probe.name, probe.otherwise)].append(each.name)
     found["dtypes"] = defaultdict(list)
     for each in verdict.judged:
         assert each.observation is not None
@@ -189,7 +172,7 @@ def convention(each: Standing, field: str, default: str) -> str:
         return default if seen.startswith("?") else seen
     if value in (False, []):
         return "none" if field in ("causal", "masks", "grouped_heads") else "no"
-    return " and ".join(value) if isinstance(value, list) else str(value)
+    return in_words(value)
 
 
 def seen_otherwise(each: Standing) -> list[str]:
@@ -199,7 +182,7 @@ def seen_otherwise(each: Standing) -> list[str]:
     return [
         f"{field} is declared {declared[field]}, and seen as {value}"
         for field, value in each.observation.seen.items()
-        if field in declared and not value.startswith("?") and value != str(declared[field])
+        if field in declared and not value.startswith("?") and value != in_words(declared[field])
     ]
 
 
@@ -209,27 +192,29 @@ def _numbers(verdict: FamilyVerdict, names: Sequence[str]) -> str:
 
 
 def _operators(verdict: FamilyVerdict, console: Console) -> None:
-    _line(console, "")
-    _line(console, "which kernel ran, as the profiler saw it", "bold")
+    write_line(console, "")
+    write_line(console, "which kernel ran, as the profiler saw it", "bold")
     for each in verdict.judged:
         assert each.observation is not None
         by_operator: dict[str, list[str]] = defaultdict(list)
         for kind, operators in each.observation.operators.items():
             by_operator[operators].append(kind)
         for operators, kinds in by_operator.items():
-            _line(console, f"  {each.name}: {operators or 'none that tells'} ({', '.join(kinds)})", "dim")
+            write_line(
+                console, f"  {each.name}: {operators or 'none that tells'} ({', '.join(kinds)})", "dim"
+            )
 
 
 def _absent(verdict: FamilyVerdict, console: Console) -> None:
     absent = {each.name: each.reason for each in verdict.members if each.reason}
     absent |= dict.fromkeys(verdict.left_out, f"left out of the profile {verdict.profile}: it compiles")
-    _line(console, "")
+    write_line(console, "")
     if absent:
-        _line(console, f"not applicable, which is no pass: {len(absent)} subjects")
+        write_line(console, f"not applicable, which is no pass: {len(absent)} subjects")
     for name, reason in absent.items():
-        _line(console, f"  {name}: {reason}", "dim")
+        write_line(console, f"  {name}: {reason}", "dim")
     if absent:
-        _line(console, "")
+        write_line(console, "")
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -239,7 +224,3 @@ def _table(title: str, *columns: str) -> Table:
     for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=not column and number < 2)
     return table
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)

@@ -1,12 +1,12 @@
 """What became of a family: each member by the laws of attention, each pair by those of agreement."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headcheck import __version__
 from headcheck.agreement.observe import Observation
-from headcheck.verdict import EXIT_CODES, LawResult, strict
+from headcheck.verdict import EXIT_CODES, LawResult, plain, strict
 
 SCHEMA = 1
 
@@ -90,9 +90,9 @@ class FamilyVerdict:
             "schema": SCHEMA,
             "headcheck": __version__,
             "verdict": self.verdict,
-            **{name: value for name, value in asdict(self).items() if name not in ("members", "pairs")},
-            "members": [asdict(each) for each in self.members],
-            "pairs": [asdict(each) for each in self.pairs],
+            **{name: value for name, value in plain(self).items() if name not in ("members", "pairs")},
+            "members": [plain(each) for each in self.members],
+            "pairs": [plain(each) for each in self.pairs],
         }
 
     def to_json(self) -> str:

@@ -19,14 +19,15 @@ from headcheck.reference import masks
 
 @dataclass(frozen=True)
 class Finding:
-    """What one probe showed. field: of the declaration, or '' for what cannot be declared."""
+    """What one probe showed."""
 
     topic: str
-    field: str
+    """The field of the declaration, where it can be declared."""
     value: Any
     how: str
     told: bool = True
     """False: it could not be told, and `how` says why."""
+    declarable: bool = True
 
 
 class Bench:
@@ -78,7 +79,7 @@ class Bench:
             return failure
         return None
 
-    def fits(self, x: Inputs, as_if: Inputs | None = None, **conventions: Any) -> bool:
+    def fits(self, x: Inputs, as_if: Inputs | None = None, /, **conventions: Any) -> bool:
         """Whether the answer is the one that these conventions give (for the input `as_if`, if given)."""
         subject, wanted = self.subject(**conventions), as_if or x
         try:
@@ -94,25 +95,53 @@ class Bench:
         how: str,
         *,
         why_not: str = "",
-        field: str | None = None,
+        declarable: bool = True,
     ) -> Finding:
         """The one candidate that fits; nothing is claimed where none or several do."""
-        field = topic if field is None else field
         fitting = [value for value in candidates if fits(value)]
         if len(fitting) == 1:
-            return Finding(topic, field, fitting[0], how)
+            return Finding(topic, fitting[0], how, declarable=declarable)
         names = [written(value) for value in fitting or candidates]
         reason = (
             f"{' and '.join(names)} all fit" if fitting else why_not or f"neither {' nor '.join(names)} fits"
         )
-        return Finding(topic, field, None, reason, told=False)
+        return Finding(topic, None, reason, told=False, declarable=declarable)
 
 
-Probe = Callable[[Bench], Finding | Iterator[Finding]]
+Found = Finding | Iterator[Finding]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way to find a convention out."""
+
+    ask: Callable[[Bench], Found]
+    compared: str
+    """The convention in words, by which `headcheck agree` compares subjects; '' where it does not.
+
+    Then the probe is called as the field of the declaration that it finds.
+    """
+    otherwise: str
+    """What it is taken for there where it is neither declared nor seen."""
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.ask, "__name__", ""))
+
+    def findings(self, bench: Bench) -> Iterator[Finding]:
+        """What it shows: nothing where it has no meaning for the subject."""
+        found = self.ask(bench)
+        yield from [found] if isinstance(found, Finding) else found
+
+
 PROBES: list[Probe] = []
 
 
-def probe(function: Probe) -> Probe:
-    """Register a probe; it may yield several findings."""
-    PROBES.append(function)
-    return function
+def probe(*, compared: str = "", otherwise: str = "?") -> Callable[[Callable[[Bench], Found]], Probe]:
+    """Register a function as a probe; it may yield several findings."""
+
+    def register(ask: Callable[[Bench], Found]) -> Probe:
+        PROBES.append(Probe(ask, compared, otherwise))
+        return PROBES[-1]
+
+    return register

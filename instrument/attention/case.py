@@ -45,9 +45,9 @@ class Case(Recipe):
     sinks: bool = False
     alibi: bool = False
     layout: str = "contiguous"
-    """How query, key and value lie in memory (`headcheck.attention.inputs.LAYOUTS`)."""
+    """How query, key and value lie in memory (`headcheck.attention.layouts.LAYOUTS`)."""
     mask_layout: str = "contiguous"
-    """How attn_mask lies in memory (`headcheck.attention.inputs.MASK_LAYOUTS`)."""
+    """How attn_mask lies in memory (`headcheck.attention.layouts.MASK_LAYOUTS`)."""
     cotangent_layout: str = "contiguous"
 
     @property

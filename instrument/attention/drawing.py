@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from headcheck.attention import patterns
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED
+from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
 from headcheck.numbers import DOZEN, NUMBER, numbers_that_fit
+from headcheck.recipes import RARELY
 
 Option = TypeVar("Option")
 
@@ -34,8 +35,6 @@ WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 64, 64, 65, 80, 96, 128, 128, 128, 
 KV_HEADS, MANY_KV_HEADS = (1, 1, 2, 3), (4, 5, 8, 12, 17)
 GROUPS, LARGE_GROUPS = (1, 1, 2, 3, 4, 5), (7, 8, 16)
 BATCHES, LARGE_BATCHES = (1, 1, 1, 2, 2, 3, 3, 5), (8, 9, 16, 17, 33, 65)
-LARGE = 0.06
-"""The chance that an axis has a size of real models, each for itself."""
 DRAWN_LAYOUTS = tuple(name for name in LAYOUTS if name != "stacked")
 """The laws of memory ask for a stack; elsewhere "packed" and "cached" have its gaps."""
 WRITTEN = ("query", "key", "value")
@@ -86,7 +85,7 @@ def shorter(case: Case, subject: AttentionSubject) -> Case:
 
 
 def _sized(random: Random, usual: Sequence[int], large: Sequence[int]) -> int:
-    return random.choice(large if random.random() < LARGE else usual)
+    return random.choice(large if random.random() < RARELY else usual)
 
 
 def _lengths(random: Random) -> tuple[int, int]:

@@ -10,14 +10,14 @@ from headcheck.attention.inputs import Inputs
 from headcheck.comparison import LawBroken, NotApplicable
 
 
-@probe
+@probe(compared="float32 under autocast to bfloat16")
 def under_autocast(bench: Bench) -> Finding:
     """The dtype of the output, where inputs are float32 and the region is bfloat16."""
     x = _in(bench, torch.float32).but(autocast=torch.bfloat16)
     return _dtype(bench, "under_autocast", x, "a call in float32 under torch.autocast in bfloat16")
 
 
-@probe
+@probe(compared="query in float32, key and value in bfloat16")
 def two_dtypes(bench: Bench) -> Finding:
     """The dtype of the output, where the query is float32 and key and value are bfloat16."""
     x = _in(bench, torch.float32)
@@ -34,5 +34,5 @@ def _dtype(bench: Bench, topic: str, x: Inputs, how: str) -> Finding:
     try:
         output = bench.subject()(x)
     except (LawBroken, NotApplicable) as problem:
-        return Finding(topic, "", "refused", f"{how}: {problem}")
-    return Finding(topic, "", f"in {str(output.dtype).removeprefix('torch.')}", how)
+        return Finding(topic, "refused", f"{how}: {problem}", declarable=False)
+    return Finding(topic, f"in {str(output.dtype).removeprefix('torch.')}", how, declarable=False)

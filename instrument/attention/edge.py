@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
-from headcheck.attention.inputs import Inputs, lay_out, lay_out_mask
+from headcheck.attention.features import FEATURES
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention, accepted_arguments, must_be_given, tensors_by_name
+from headcheck.declarations import PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
+from headcheck.signatures import must_be_given, tensors_by_name
 
 
 class Answer(NamedTuple):
@@ -36,36 +39,6 @@ class Gradients(NamedTuple):
     value: Tensor | None
     bias: Tensor | None
     sinks: Tensor | None
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One thing that a subject may or may not do: its field in the declaration and its argument."""
-
-    field: str
-    argument: str | None
-    absent: str
-
-
-FEATURES: Mapping[str, Feature] = {
-    "attn_mask": Feature("masks", "attn_mask", "takes no attn_mask"),
-    "boolean": Feature("masks", "attn_mask", "takes no boolean attn_mask"),
-    "additive": Feature("masks", "attn_mask", "takes no additive attn_mask"),
-    "is_causal": Feature("causal", "is_causal", "takes no is_causal"),
-    "scale": Feature("scale", "scale", "takes no scale"),
-    "dropout": Feature("dropout", "dropout_p", "takes no dropout_p"),
-    "grouped_heads": Feature("grouped_heads", "enable_gqa", "takes no enable_gqa"),
-    "window": Feature("window", "window", "takes no window"),
-    "softcap": Feature("softcap", "softcap", "takes no softcap"),
-    "sinks": Feature("sinks", "sinks", "takes no sinks"),
-    "alibi": Feature("alibi", "alibi_slopes", "takes no alibi_slopes"),
-    "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
-    "weights": Feature("weights", "return_weights", "takes no return_weights"),
-    "lengths": Feature("layout", None, "takes no sequences of several lengths (layout='thd')"),
-    "rectangular": Feature("rectangular", None, "takes as many queries as keys only"),
-    "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
-}
-"""Adding a feature is adding its row here and its argument to the canonical call below."""
 
 
 @dataclass(frozen=True)

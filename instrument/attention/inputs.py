@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +14,6 @@ from torch import Tensor
 from headcheck.attention import patterns, values
 from headcheck.attention.case import Case
 from headcheck.attention.problem import Problem
-from headcheck.layouts import contiguous, dim_first, offset, packed
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
@@ -298,98 +296,3 @@ def _revived(mask: Tensor, case: Case) -> Tensor:
         dead = torch.ones_like(dead)  # One row for all queries: the first query sees the first key only.
     first = torch.arange(mask.shape[-1]) == 0
     return torch.where(dead & first, True if mask.dtype == torch.bool else 0.0, mask).to(mask.dtype)
-
-
-# How a tensor lies in memory. Each takes a contiguous tensor and gives one equal to it, freshly allocated.
-
-
-def _transposed(x: Tensor) -> Tensor:
-    """As if made by transposing the head and length axes: (batch, length, heads, dim) in memory."""
-    return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
-
-
-def _sliced(x: Tensor) -> Tensor:
-    """Every second row of a larger tensor; the rows between hold other numbers."""
-    wide = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), 7.0, dtype=x.dtype)
-    wide[:, :, ::2] = x
-    return wide[:, :, ::2]
-
-
-def _cached(x: Tensor) -> Tensor:
-    """The first rows of a longer cache: dense rows, gaps between the heads."""
-    longer = torch.full((*x.shape[:2], x.shape[2] + 5, x.shape[3]), 7.0, dtype=x.dtype)
-    longer[:, :, : x.shape[2]] = x
-    return longer[:, :, : x.shape[2]]
-
-
-def _stacked(x: Tensor) -> Tensor:
-    """The first heads of a taller stack, as q, k and v that one projection made: gaps between the sequences."""
-    taller = torch.full((x.shape[0], x.shape[1] + 2, *x.shape[2:]), 7.0, dtype=x.dtype)
-    taller[:, : x.shape[1]] = x
-    return taller[:, : x.shape[1]]
-
-
-def _projected(x: Tensor) -> Tensor:
-    """A third of the heads of (batch, length, heads, dim), as one projection makes query, key and value."""
-    wide = torch.full((x.shape[0], x.shape[2], 3 * x.shape[1], x.shape[3]), 7.0, dtype=x.dtype)
-    wide[:, :, x.shape[1] : 2 * x.shape[1]] = x.transpose(1, 2)
-    return wide[:, :, x.shape[1] : 2 * x.shape[1]].transpose(1, 2)
-
-
-def _expanded(x: Tensor) -> Tensor:
-    """Stride 0 over the batch, the heads or the length, where all along it are equal; otherwise contiguous."""
-    for axis in (0, 1, 2):
-        first = x.narrow(axis, 0, min(1, x.shape[axis]))
-        if x.shape[axis] > 1 and bool((x == first).all()):
-            return first.clone(memory_format=torch.contiguous_format).expand(x.shape)
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "contiguous": contiguous,
-    "transposed": _transposed,
-    "dim-first": dim_first,
-    "sliced": _sliced,
-    "cached": _cached,
-    "packed": packed,
-    "offset": offset,
-    "projected": _projected,
-    "expanded": _expanded,
-    "expanded-heads": _expanded,
-    "expanded-queries": _expanded,
-    "expanded-rows": _expanded,
-    "stacked": _stacked,
-}
-MIXED: Mapping[str, tuple[str, str, str]] = {
-    "mixed": ("transposed", "contiguous", "dim-first"),
-    "keys-transposed": ("contiguous", "transposed", "contiguous"),
-}
-"""Layouts in which query, key and value lie differently."""
-
-
-MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
-    "expanded": lambda x: x.clone(memory_format=torch.contiguous_format),
-    "keys-first": lambda x: x.mT.clone(memory_format=torch.contiguous_format).mT if x.ndim > 1 else x.clone(),
-    "sliced": lambda x: torch.stack([x, x], dim=-1)[..., 0],
-    "windowed": lambda x: torch.nn.functional.pad(x, (1, 2), value=0)[..., 1:-2],
-}
-"""How attn_mask lies in memory; an expanded one is given its full shape with strides of 0."""
-
-
-def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
-    """A fresh mask that lies in memory as the layout says; `shape` is that of the scores."""
-    fresh = MASK_LAYOUTS[layout](mask)
-    return fresh.expand(shape) if layout == "expanded" else fresh
-
-
-def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
-    """Fresh copies of query, key and value that lie in memory as the layout says.
-
-    Projected, they lie in one memory, where their shapes allow it.
-    """
-    if layout == "projected" and len({(x.shape[0], *x.shape[2:]) for x in tensors}) == 1:
-        together = _transposed(torch.cat([*tensors], dim=1))
-        return [*torch.split(together, [x.shape[1] for x in tensors], dim=1)]
-    names = MIXED.get(layout, (layout,) * 3)
-    return [LAYOUTS[name](tensor) for name, tensor in zip(names, tensors, strict=True)]

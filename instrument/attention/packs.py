@@ -6,7 +6,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from headcheck.attention.inputs import lay_out as lay_out_by_sequence
+from headcheck.attention.layouts import lay_out as lay_out_by_sequence
 
 WITHOUT = ("attn_mask", "boolean", "additive", "log_sum_exp", "weights")
 """Features that are not asked of a call with packed sequences: their form is nowhere agreed on."""

@@ -37,9 +37,8 @@ def probe_function(declaration: Attention, *, device: str = "cpu", name: str = "
     bench = Bench(declaration, device)
     findings: list[Finding] = []
     for each in PROBES:
-        found = each(bench)
-        for finding in [found] if isinstance(found, Finding) else found:
+        for finding in each.findings(bench):
             findings.append(finding)
-            if finding.told and finding.field:
-                bench.declaration = bench.declaration.but(**{finding.field: finding.value})
+            if finding.told and finding.declarable:
+                bench.declaration = bench.declaration.but(**{finding.topic: finding.value})
     return Probed(tuple(findings), bench.declaration, identifier(declaration, name))

@@ -4,8 +4,8 @@ Each probe gives the subject an input on which the possible conventions have dif
 of them the oracle shares. Where none or several do, nothing is claimed. Most queries are zero: then every key
 counts the same, whatever the scale, and the answer is a mean that names the keys it was taken over.
 
-Adding a probe is adding one function under `@probe`; they run in the order of this file, each with the
-conventions that those before it have found.
+Adding a probe is adding one function under `@probe()`; they run in the order of this file, each with the
+conventions that those before it have found. With `compared`, `headcheck agree` asks it of each of its subjects.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import MODELS, Arithmetic, inferred, named
-from headcheck.attention.bench import Bench, Finding, probe
+from headcheck.attention.bench import Bench, Finding, Found, probe
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import LOW_PRECISION, infer_arithmetic, unrecognised_note
+from headcheck.attention.trial import infer_arithmetic, unrecognised_note
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import DTYPES
+from headcheck.declarations import DTYPES, LOW_PRECISION
 from headcheck.errors import SubjectError
-from headcheck.reference import masks
+from headcheck.reference.masks import additive
 
 
-@probe
+@probe()
 def dtypes(bench: Bench) -> Finding:
     """Heads and length are equal here, so that the layout does not matter."""
     why, accepted = "", []
@@ -39,10 +39,10 @@ def dtypes(bench: Bench) -> Finding:
     bench.dtype = accepted[0] if accepted else "float32"
     if not accepted:
         raise SubjectError(f"no plain call of the subject works: {why}")
-    return Finding("dtypes", "dtypes", tuple(accepted), "a plain call returns a tensor of the same dtype")
+    return Finding("dtypes", tuple(accepted), "a plain call returns a tensor of the same dtype")
 
 
-@probe
+@probe()
 def layout(bench: Bench) -> Finding:
     """The values are averaged over the axis that is the sequence."""
     x = bench.inputs()
@@ -55,28 +55,28 @@ def layout(bench: Bench) -> Finding:
     )
 
 
-@probe
+@probe(compared="value_dim other than head_dim", otherwise="True")
 def value_dim(bench: Bench) -> Finding:
     """Whether value may have another dim than query and key."""
     x = bench.inputs(value_dim=3)
-    return _supported("value_dim", "value_dim", bench, x, "value of another dim than query and key")
+    return _supported("value_dim", bench, x, "value of another dim than query and key")
 
 
-@probe
+@probe(compared="q_len other than kv_len", otherwise="True")
 def rectangular(bench: Bench) -> Finding:
     """Whether there may be fewer queries than keys."""
     x = bench.inputs(q_len=2)
-    return _supported("rectangular", "rectangular", bench, x, "2 queries and 5 keys")
+    return _supported("rectangular", bench, x, "2 queries and 5 keys")
 
 
-@probe
+@probe(compared="any strides", otherwise="True")
 def any_strides(bench: Bench) -> Finding:
     """Whether the last axis may have any stride."""
     x = bench.inputs().but(layout="dim-first")
-    return _supported("any_strides", "any_strides", bench, x, "a last axis whose stride is not 1")
+    return _supported("any_strides", bench, x, "a last axis whose stride is not 1")
 
 
-@probe
+@probe()
 def default_scale(bench: Bench) -> Finding:
     """The scale where none is given; it cannot be declared."""
     x = build(
@@ -89,24 +89,24 @@ def default_scale(bench: Bench) -> Finding:
         lambda name: bench.fits(x, x.but(scale=scales[name])),
         "random query and key, no scale given",
         why_not=bench.problem(x),
-        field="",
+        declarable=False,
     )
     if found.told and found.value != "1 / sqrt(head_dim)":
         return replace(found, how="no convention of headcheck's: a law will break; wrap the function")
     return found
 
 
-@probe
+@probe()
 def scale(bench: Bench) -> Finding:
     """Whether a given scale is used."""
     x = build(
         Case(dtype=bench.dtype, heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=3)
     )
-    return _feature("scale", "scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
+    return _feature("scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
 
 
-@probe
-def boolean_mask(bench: Bench) -> Finding | Iterator[Finding]:
+@probe()
+def boolean_mask(bench: Bench) -> Found:
     """What True says."""
     x = bench.inputs(mask="random")
     if bench.subject(masks=None).lacks("attn_mask"):
@@ -120,13 +120,13 @@ def boolean_mask(bench: Bench) -> Finding | Iterator[Finding]:
     )
 
 
-@probe
-def mask_kinds(bench: Bench) -> Finding:
+@probe(compared="masks", otherwise="none")
+def masks(bench: Bench) -> Finding:
     """Which kinds of masks have their effect."""
     subject = bench.subject(masks=None)
     if subject.lacks("attn_mask"):
         unknown = unrecognised_note(subject)
-        return Finding("masks", "masks", (), unknown or "there is no parameter for a mask", told=not unknown)
+        return Finding("masks", (), unknown or "there is no parameter for a mask", told=not unknown)
     cases = {
         "boolean": bench.inputs(mask="random"),
         "additive": bench.inputs(mask="random", mask_form="bias"),
@@ -134,14 +134,12 @@ def mask_kinds(bench: Bench) -> Finding:
     fitting = tuple(kind for kind, x in cases.items() if bench.fits(x, masks=None))
     wrong = [k for k, x in cases.items() if k not in fitting and not bench.refusal(x, masks=None)]
     if wrong:
-        return Finding(
-            "masks", "masks", None, f"{' and '.join(wrong)}: taken, and of another effect", told=False
-        )
-    return Finding("masks", "masks", fitting, "each kind on equal scores has its effect")
+        return Finding("masks", None, f"{' and '.join(wrong)}: taken, and of another effect", told=False)
+    return Finding("masks", fitting, "each kind on equal scores has its effect")
 
 
-@probe
-def mask_ranks(bench: Bench) -> Finding | Iterator[Finding]:
+@probe()
+def mask_ranks(bench: Bench) -> Found:
     """How many axes a mask may have."""
     if bench.subject().lacks("attn_mask"):
         return iter(())
@@ -153,15 +151,15 @@ def mask_ranks(bench: Bench) -> Finding | Iterator[Finding]:
     wrong = [str(r) for r, x in ranks.items() if r not in fitting and not bench.refusal(x, mask_ranks=None)]
     if wrong or not fitting:
         why = f"a mask of {' or '.join(wrong)} axes is taken, and of another effect" if wrong else "none fits"
-        return Finding("mask_ranks", "mask_ranks", None, why, told=False)
-    return Finding("mask_ranks", "mask_ranks", fitting, "masks of so many axes have their effect")
+        return Finding("mask_ranks", None, why, told=False)
+    return Finding("mask_ranks", fitting, "masks of so many axes have their effect")
 
 
-@probe
+@probe(compared="causal diagonal", otherwise="none")
 def causal(bench: Bench) -> Finding:
     """Where the diagonal stands when there are fewer queries than keys."""
     if absent := bench.subject(causal=None).lacks("is_causal"):
-        return Finding("causal", "causal", False, absent)
+        return Finding("causal", False, absent)
     problem = bench.problem(_causal(bench, "top-left", 3), causal="top-left")
     if problem and bench.fits(_causal(bench, "top-left", 5)):
         problem = f"it works for as many queries as keys only ({problem})"
@@ -174,48 +172,42 @@ def causal(bench: Bench) -> Finding:
     )
 
 
-@probe
-def scale_with_causal(bench: Bench) -> Finding | Iterator[Finding]:
+@probe(compared="a scale of zero or below, with is_causal", otherwise="any")
+def scale_with_causal(bench: Bench) -> Found:
     """Whether a negative scale reaches the causal mask."""
     if bench.subject().lacks("is_causal") or bench.subject().lacks("scale"):
         return iter(())
     x = bench.inputs(bench.declaration.causal or "top-left", is_causal=True, scale=-0.5)
     topic = "scale_with_causal"
     if bench.fits(x):
-        return Finding(topic, topic, "any", "is_causal with scale=-0.5")
+        return Finding(topic, "any", "is_causal with scale=-0.5")
     if bench.fits(x.but(scale=0.5)):
-        return Finding(
-            topic, topic, "positive", "is_causal with scale=0.5 works, and with scale=-0.5 it does not"
-        )
-    return Finding(
-        topic, topic, None, bench.problem(x) or "is_causal with a scale gives another answer", told=False
-    )
+        return Finding(topic, "positive", "is_causal with scale=0.5 works, and with scale=-0.5 it does not")
+    return Finding(topic, None, bench.problem(x) or "is_causal with a scale gives another answer", told=False)
 
 
-@probe
-def mask_with_causal(bench: Bench) -> Finding | Iterator[Finding]:
+@probe(compared="mask with is_causal", otherwise="either")
+def mask_with_causal(bench: Bench) -> Found:
     """Whether both are used, or refused together; one of them dropped is no convention."""
     if bench.subject().lacks("is_causal") or bench.subject().lacks("attn_mask"):
         return iter(())
     keep = bench.inputs(mask="random").may_attend.clone()
     keep[..., 0] = True  # Every query keeps a key, whatever dead rows give.
     boolean = bench.subject().has("boolean")
-    x = bench.inputs().but(
-        is_causal=True, attn_mask=keep if boolean else masks.additive(keep, bench.tensor_dtype)
-    )
+    x = bench.inputs().but(is_causal=True, attn_mask=keep if boolean else additive(keep, bench.tensor_dtype))
     topic, how = "mask_with_causal", "both at once on equal scores"
     if problem := bench.refusal(x):
-        return Finding(topic, topic, "refused", f"both at once: {problem}")
+        return Finding(topic, "refused", f"both at once: {problem}")
     if bench.fits(x):
-        return Finding(topic, topic, "and", how)
+        return Finding(topic, "and", how)
     dropped = [("the mask", x.but(attn_mask=None)), ("is_causal", x.but(is_causal=False))]
     names = [name for name, rest in dropped if bench.fits(x, rest)]
     why = f"{names[0]} is dropped, which is no convention" if names else "the answer is that of neither"
-    return Finding(topic, topic, None, why, told=False)
+    return Finding(topic, None, why, told=False)
 
 
-@probe
-def empty_rows(bench: Bench) -> Finding | Iterator[Finding]:
+@probe(compared="dead rows", otherwise="zeros")
+def empty_rows(bench: Bench) -> Found:
     """What a query without keys gives."""
     if bench.subject().lacks("attn_mask"):
         return iter(())
@@ -229,41 +221,41 @@ def empty_rows(bench: Bench) -> Finding | Iterator[Finding]:
     )
 
 
-@probe
-def masked_nan(bench: Bench) -> Finding | Iterator[Finding]:
+@probe(compared="NaN in a masked slot", otherwise="leaks")
+def masked_nan(bench: Bench) -> Found:
     """Whether NaN that no query may read is kept from the output."""
     if bench.subject().lacks("attn_mask"):
         return iter(())
     x = bench.inputs(mask="causal", mask_form=_mask_form(bench), q_len=4, kv_len=5)
     poisoned = [x.but(**{name: _with_nan(getattr(x, name))}) for name in ("key", "value")]
     if problem := bench.problem(x):
-        return Finding("masked_nan", "masked_nan", None, problem, told=False)
+        return Finding("masked_nan", None, problem, told=False)
     stopped = all(bool(bench.subject()(each).isfinite().all()) for each in poisoned)
     how = "NaN in the last key and in its value, which no query may read"
-    return Finding("masked_nan", "masked_nan", "stopped" if stopped else "leaks", how)
+    return Finding("masked_nan", "stopped" if stopped else "leaks", how)
 
 
-@probe
+@probe(compared="a query of NaN", otherwise="propagate")
 def nan_scores(bench: Bench) -> Finding:
     """What a query of NaN gives."""
     x = bench.inputs()
     x = x.but(query=torch.full_like(x.query, torch.nan))
     if problem := bench.problem(x):
-        return Finding("nan_scores", "nan_scores", None, problem, told=False)
+        return Finding("nan_scores", None, problem, told=False)
     output, how = bench.subject()(x), "a query of NaN"
     if bool(output.isnan().all()):
-        return Finding("nan_scores", "nan_scores", "propagate", how)
+        return Finding("nan_scores", "propagate", how)
     if bool((output == 0).all()):
-        return Finding("nan_scores", "nan_scores", "may-vanish", f"{how} gives zeros")
-    return Finding("nan_scores", "nan_scores", None, f"{how} gives neither NaN nor zeros", told=False)
+        return Finding("nan_scores", "may-vanish", f"{how} gives zeros")
+    return Finding("nan_scores", None, f"{how} gives neither NaN nor zeros", told=False)
 
 
-@probe
+@probe(compared="grouped heads", otherwise="none")
 def grouped_heads(bench: Bench) -> Finding:
     """Which key head a query head reads."""
     x = bench.inputs(heads=4, kv_heads=2)
     if problem := bench.refusal(x, grouped_heads="interleaved"):
-        return Finding("grouped_heads", "grouped_heads", False, f"4 query heads on 2 key heads: {problem}")
+        return Finding("grouped_heads", False, f"4 query heads on 2 key heads: {problem}")
     return bench.which(
         "grouped_heads",
         ("interleaved", "tiled"),
@@ -273,23 +265,23 @@ def grouped_heads(bench: Bench) -> Finding:
     )
 
 
-@probe
+@probe()
 def gradients(bench: Bench) -> Finding:
     """Whether query, key and value get a gradient."""
     try:
         found = bench.subject(gradients=None).gradients(bench.inputs())
     except NotApplicable as why:
-        return Finding("gradients", "gradients", False, str(why))
+        return Finding("gradients", False, str(why))
     except LawBroken as why:
-        return Finding("gradients", "gradients", None, str(why), told=False)
+        return Finding("gradients", None, str(why), told=False)
     missing = [name for name in ("query", "key", "value") if getattr(found, name) is None]
     if missing:
-        return Finding("gradients", "gradients", None, f"none for {' and '.join(missing)}", told=False)
-    return Finding("gradients", "gradients", True, "query, key and value get one")
+        return Finding("gradients", None, f"none for {' and '.join(missing)}", told=False)
+    return Finding("gradients", True, "query, key and value get one")
 
 
-@probe
-def mask_gradient(bench: Bench) -> Finding | Iterator[Finding]:
+@probe()
+def mask_gradient(bench: Bench) -> Found:
     """Whether an additive mask may want one."""
     if bench.subject().lacks("additive") or bench.declaration.gradients is not True:
         return iter(())
@@ -298,26 +290,26 @@ def mask_gradient(bench: Bench) -> Finding | Iterator[Finding]:
     try:
         found = bench.subject(mask_gradient=True).gradients(x).bias
     except (LawBroken, NotApplicable) as why:
-        return Finding(topic, topic, False, f"{how}: {why}")
+        return Finding(topic, False, f"{how}: {why}")
     if found is None:
-        return Finding(topic, topic, None, f"{how} gets none, and nothing is raised", told=False)
-    return Finding(topic, topic, True, how)
+        return Finding(topic, None, f"{how} gets none, and nothing is raised", told=False)
+    return Finding(topic, True, how)
 
 
-@probe
+@probe()
 def dropout(bench: Bench) -> Finding:
     """Whether dropout_p has an effect."""
     x = bench.inputs(q_len=5, kv_len=16)
     if absent := bench.subject(dropout=None).lacks("dropout"):
-        return Finding("dropout", "dropout", False, absent)
+        return Finding("dropout", False, absent)
     if problem := bench.refusal(x.but(dropout_p=0.5), dropout=None):
-        return Finding("dropout", "dropout", False, problem)
+        return Finding("dropout", False, problem)
     if bench.fits(x, dropout=None) and not bench.fits(x.but(dropout_p=0.5), x, dropout=None):
-        return Finding("dropout", "dropout", True, "dropout_p=0.5 changes the answer")
-    return Finding("dropout", "dropout", None, "dropout_p=0.5 changes nothing", told=False)
+        return Finding("dropout", True, "dropout_p=0.5 changes the answer")
+    return Finding("dropout", None, "dropout_p=0.5 changes nothing", told=False)
 
 
-@probe
+@probe()
 def further_features(bench: Bench) -> Iterator[Finding]:
     """What the signature offers beyond torch's: does it do what it says?"""
     uses: dict[str, dict[str, Any]] = {
@@ -332,22 +324,22 @@ def further_features(bench: Bench) -> Iterator[Finding]:
                 Case(dtype=bench.dtype, heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4)
             )
             x = build(replace(plain.case, **asked))
-            yield _feature(feature, feature, bench, plain, x, f"{feature} on random numbers")
+            yield _feature(feature, bench, plain, x, f"{feature} on random numbers")
 
 
-@probe
+@probe()
 def deterministic(bench: Bench) -> Finding:
     """Whether equal calls give equal bits."""
     x = bench.inputs(q_len=5, kv_len=64, head_dim=16, value_dim=16)
     if problem := bench.problem(x):
-        return Finding("deterministic", "deterministic", None, problem, told=False)
+        return Finding("deterministic", None, problem, told=False)
     first, *others = [bench.subject()(x) for _ in range(5)]
     same = all(torch.equal(first, each) for each in others)
-    return Finding("deterministic", "deterministic", same, "five equal calls, compared bit for bit")
+    return Finding("deterministic", same, "five equal calls, compared bit for bit")
 
 
-@probe
-def arithmetic(bench: Bench) -> Finding | Iterator[Finding]:
+@probe()
+def arithmetic(bench: Bench) -> Found:
     """How low precision is rounded: the narrowest model that fits."""
     low = [dtype for dtype in bench.declaration.dtypes or () if dtype in LOW_PRECISION]
     models: dict[str, str | Arithmetic] = {}
@@ -358,30 +350,30 @@ def arithmetic(bench: Bench) -> Finding | Iterator[Finding]:
         model, ratio = infer_arithmetic(trial, dtype, seed=0)
         models[dtype] = str(model) if str(model) in MODELS else model
         if ratio > 1:
-            return Finding("arithmetic", "arithmetic", None, inferred(dtype, model, ratio), told=False)
+            return Finding("arithmetic", None, inferred(dtype, model, ratio), told=False)
     how = "the narrowest bounds that it keeps"
-    return Finding("arithmetic", "arithmetic", models, how) if models else iter(())
+    return Finding("arithmetic", models, how) if models else iter(())
 
 
-def _supported(topic: str, field: str, bench: Bench, x: Inputs, what: str) -> Finding:
+def _supported(field: str, bench: Bench, x: Inputs, what: str) -> Finding:
     problem = bench.refusal(x, **{field: True})
     if problem:
-        return Finding(topic, field, False, f"{what}: {problem}")
-    if bench.fits(x, as_if=x, **{field: True}):
-        return Finding(topic, field, True, what)
-    return Finding(topic, field, None, f"{what}: taken, and the answer is wrong", told=False)
+        return Finding(field, False, f"{what}: {problem}")
+    if bench.fits(x, **{field: True}):
+        return Finding(field, True, what)
+    return Finding(field, None, f"{what}: taken, and the answer is wrong", told=False)
 
 
-def _feature(topic: str, field: str, bench: Bench, plain: Inputs, x: Inputs, what: str) -> Finding:
+def _feature(field: str, bench: Bench, plain: Inputs, x: Inputs, what: str) -> Finding:
     absent = bench.subject(**{field: None}).lacks(field)
     problem = absent or bench.refusal(x, **{field: None})
     if problem:
-        return Finding(topic, field, False, problem)
-    if bench.fits(x, as_if=x, **{field: None}):
-        return Finding(topic, field, True, what)
-    ignored = bench.fits(x, as_if=plain, **{field: None})
+        return Finding(field, False, problem)
+    if bench.fits(x, **{field: None}):
+        return Finding(field, True, what)
+    ignored = bench.fits(x, plain, **{field: None})
     return Finding(
-        topic, field, None, f"{what}: {'it changes nothing' if ignored else 'another answer'}", told=False
+        field, None, f"{what}: {'it changes nothing' if ignored else 'another answer'}", told=False
     )
 
 

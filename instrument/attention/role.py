@@ -7,24 +7,23 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from headcheck.attention import drawing, inputs, simpler, trial
+from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import Attention
+from headcheck.numbers import shown
 
-SMALL = 64
-"""Tensors of at most this many numbers are shown in full."""
 OPTIONS = {
     "values": REGIMES,
     "mask": ("none", *PATTERNS),
     "mask_form": ("boolean", *inputs.BIAS_FORMS),
     "mask_axes": AXES,
-    "layout": (*inputs.LAYOUTS, *inputs.MIXED),
-    "mask_layout": inputs.MASK_LAYOUTS,
-    "cotangent_layout": inputs.LAYOUTS,
+    "layout": (*layouts.LAYOUTS, *layouts.MIXED),
+    "mask_layout": layouts.MASK_LAYOUTS,
+    "cotangent_layout": layouts.LAYOUTS,
 }
 """What the fields of a case that are text may be."""
 
@@ -67,16 +66,15 @@ class AttentionRole:
 
     def show(self, inputs: Inputs) -> dict[str, Any]:
         """Each argument of the call that is not at its default."""
-        shown: dict[str, Any] = {}
+        told: dict[str, Any] = {}
         for name in ("query", "key", "value", "attn_mask", "sinks"):
             tensor: Tensor | None = getattr(inputs, name)
             if tensor is not None:
-                small = tensor.numel() <= SMALL
-                shown[name] = tensor.tolist() if small else f"{inputs.case.dtype} {tuple(tensor.shape)}"
+                told[name] = shown(tensor, inputs.case.dtype)
         for name, absent in (("is_causal", False), ("scale", None), ("window", None), ("softcap", None)):
             if getattr(inputs, name) is not absent:
-                shown[name] = getattr(inputs, name)
-        return shown
+                told[name] = getattr(inputs, name)
+        return told
 
 
 role = AttentionRole()

@@ -8,10 +8,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import fit, shorter
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
-from headcheck.numbers import below, dropped, rounder_numbers, rounder_tensors, tensors_of, written
-
-READABLE = 48
-"""A case is written out number by number when it has at most this many of them."""
+from headcheck.numbers import READABLE, below, dropped, rounder_numbers, rounder_tensors, tensors_of, written
 
 PLAINER_VALUES = ("integers", "normal", "large")
 

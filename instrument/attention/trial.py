@@ -13,7 +13,7 @@ import torch
 from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.edge import FEATURES
+from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
@@ -21,13 +21,13 @@ from headcheck.attention.normalising import (
     normalises_by_log_sum_exp,
 )
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.calling import SubjectRaised, parameters_of, require_callable
+from headcheck.calling import SubjectRaised, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import DTYPES, Attention
+from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
+from headcheck.signatures import parameters_of
 
-LOW_PRECISION = ("bfloat16", "float16")
 INFERRED = (
     named("wide"),
     named("flash"),
@@ -114,8 +114,8 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
     parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
     stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    named = [each.name for each in parameters if each.kind not in stars]
-    unknown = [name for name in named if name not in trial.arguments.values()]
+    names = [each.name for each in parameters if each.kind not in stars]
+    unknown = [name for name in names if name not in trial.arguments.values()]
     if not unknown:
         return ""
     said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.calling import parameters_of
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
@@ -18,6 +17,7 @@ from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import units
 from headcheck.functions.subject import FunctionSubject, Gradients
 from headcheck.recipes import option
+from headcheck.signatures import parameters_of
 
 NORMS = ("layer_norm", "rms_norm")
 """The roles that share the laws of properties/norms."""

@@ -11,7 +11,7 @@ from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.calling import require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import DTYPES, Declaration
+from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
 from headcheck.errors import SubjectError
 from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.subject import FunctionSubject
@@ -19,7 +19,6 @@ from headcheck.functions.subject import FunctionSubject
 AnyCase = TypeVar("AnyCase", bound=FunctionCase)
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
-LOW_PRECISION = ("bfloat16", "float16")
 TRIES = 24
 CALLS = 4
 """So many calls of drawn sizes, beside the plain one, before a subject counts as one that cannot be called."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
-from headcheck.calling import parameters_of
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
@@ -18,6 +17,7 @@ from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.numbers import below
 from headcheck.reference.positions import Pairing, rotary, rotary_angles
+from headcheck.signatures import parameters_of
 
 
 class RotarySubject(FunctionSubject[RotaryInputs]):

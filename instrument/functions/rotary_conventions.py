@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headcheck.calling import parameters_of
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.functions.planes import Pairs
 from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
 from headcheck.layouts import LAYOUTS
 from headcheck.reference.positions import Pairing
+from headcheck.signatures import parameters_of
 
 if TYPE_CHECKING:
     from headcheck.functions.rotary import RotaryRole, RotarySubject

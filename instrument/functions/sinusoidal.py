@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
-from headcheck.calling import keyword_for, parameters_of, plain_tensor
+from headcheck.calling import keyword_for, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, Declaration
 from headcheck.functions.planes import angle_error, factor_error
@@ -16,6 +16,7 @@ from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase, SinusoidalInputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.reference.positions import Layout, rotary_angles, sinusoidal_at
+from headcheck.signatures import parameters_of
 
 LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)
 """The longest table that laws ask for is the first of these that the subject makes."""

@@ -14,7 +14,6 @@ from headcheck.calling import (
     NoAnswer,
     SubjectRaised,
     keyword_for,
-    parameters_of,
     plain_tensor,
     require_parameters,
 )
@@ -22,6 +21,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS
+from headcheck.signatures import parameters_of
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 Gradients = dict[str, Tensor | None]

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import parameters_of
 from headcheck.comparison import NotApplicable
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
+from headcheck.signatures import parameters_of
 
 Step = Callable[..., tuple[Tensor, Any]]
 LONGEST = 65

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import parameters_of
 from headcheck.comparison import NotApplicable
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
+from headcheck.signatures import parameters_of
 
 LONGEST = 65
 WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised, parameters_of
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -18,6 +18,7 @@ from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
 from headcheck.recipes import option
+from headcheck.signatures import parameters_of
 
 STATES = ("encoder", "decoder")
 """The roles that share the laws of properties/states."""

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, SubjectRaised, kind_of, parameters_of, require_parameters
+from headcheck.calling import Clock, SubjectRaised, kind_of, require_parameters
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.noise import FACTOR, measured_bound, scaled
 from headcheck.recipes import Recipe, option
+from headcheck.signatures import parameters_of
 
 EFFORT = 0.4
 """The share of each law's examples: a call of a module is slow, and says much."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headcheck.arithmetic import named
-from headcheck.declarations import Attention
+from headcheck.declarations import DTYPES, Attention
 from headcheck.subjects import builtin
 from headcheck.subjects.torch_flex import as_one_graph, eager_flex, require_compiler
 
@@ -13,7 +13,6 @@ BLOCK = 128
 """Queries and keys of one block of a BlockMask."""
 LONGEST = 16384
 """Tokens that the tables of a document mask hold."""
-DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @builtin("reference-packed", "The reference's attention over packed sequences, one after another.")

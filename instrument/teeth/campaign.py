@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -82,6 +83,11 @@ def read(path: Path) -> list[Outcome]:
         return []
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [Outcome(**{**row, "broken": tuple(row["broken"])}) for row in rows]
+        return [Outcome(**{**_known(row), "broken": tuple(row["broken"])}) for row in rows]
     except (ValueError, TypeError, KeyError) as problem:
         raise HeadcheckError(f"{path} holds no results of `headcheck teeth`; name another file") from problem
+
+
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    """Without what an older version of headcheck wrote and nobody reads."""
+    return {each.name: row[each.name] for each in fields(Outcome)}

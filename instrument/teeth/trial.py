@@ -29,8 +29,6 @@ class Outcome:
     """Whether it went on after the first broken law."""
     broken: tuple[str, ...]
     """The broken laws, in the order in which they broke, without the role."""
-    applied: int
-    """How many laws could be judged."""
     examples: int
     """How many examples were run in all."""
     until_broken: int
@@ -60,19 +58,16 @@ def tried(entry: Entry, profile: Profile, seed: int, *, whole: bool) -> Outcome:
 def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult], *, whole: bool) -> Outcome:
     began, first_s = time.perf_counter(), 0.0
     broken: list[str] = []
-    applied = examples = until_broken = 0
+    examples = until_broken = 0
     for row in rows:
-        applied += row.outcome != "not-applicable"
         examples += row.examples
         if row.outcome == "breaks":
-            broken.append(row.id.partition("/")[2])
+            broken.append(row.name_in_role)
             first_s = first_s or time.perf_counter() - began
             until_broken = until_broken or examples
             if not whole:
                 break
-    return Outcome(
-        entry.id, profile.name, seed, whole, tuple(broken), applied, examples, until_broken, first_s, 0
-    )
+    return Outcome(entry.id, profile.name, seed, whole, tuple(broken), examples, until_broken, first_s, 0)
 
 
 def _apart(entry: Entry, profile: Profile, seed: int) -> Iterator[LawResult]:

@@ -6,7 +6,8 @@ import torch
 
 from headcheck.attention import watching
 from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, wide_heads, without
-from headcheck.attention.inputs import LAYOUTS, Inputs
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.layouts import LAYOUTS
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of

@@ -13,7 +13,8 @@ from headcheck.attention.given import (
     of_one_projection,
     unmasked,
 )
-from headcheck.attention.inputs import LAYOUTS, MASK_LAYOUTS, MIXED, Inputs
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within

@@ -1,4 +1,15 @@
 """Laws of a causal language model: tokens (batch, length) -> logits (batch, length, vocab)."""
 
-FAMILIES = ("tying", "start", "state", "windows", "variants", "causality", "padding", "cache", "batch")
+FAMILIES = (
+    "tying",
+    "start",
+    "state",
+    "windows",
+    "variants",
+    "causality",
+    "padding",
+    "cache",
+    "batch",
+    "gradients",
+)
 """From the most specific to the most general: of several broken laws, the first says most about the fault."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import kind_of, parameters_of
+from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
@@ -18,6 +18,7 @@ from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for
 from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
+from headcheck.signatures import parameters_of
 
 
 @dataclass

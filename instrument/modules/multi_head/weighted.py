@@ -8,13 +8,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised, kind_of, parameters_of
+from headcheck.calling import SubjectRaised, kind_of
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
 from headcheck.modules.subject import ModuleSubject, constructed
+from headcheck.signatures import parameters_of
 
 D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
 NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")

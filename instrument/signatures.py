@@ -1,0 +1,46 @@
+"""What a function's signature says of how it is called."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters by name, of a module those of its forward; None where a function written in C does not tell."""
+    function = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) -> tuple[str, ...]:
+    """The canonical arguments that are passed in every call: without a default, or causal unless told otherwise.
+
+    arguments: canonical name -> the parameter that takes it.
+    """
+    parameters = parameters_of(function) or {}
+    defaults = {
+        canonical: parameters[name].default for canonical, name in arguments.items() if name in parameters
+    }
+    return tuple(
+        canonical
+        for canonical, default in defaults.items()
+        if default is inspect.Parameter.empty or (canonical == "is_causal" and default is True)
+    )
+
+
+def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters of query, key and value where these are taken by keyword only; () where they go by place."""
+    by_keyword = [
+        name
+        for name, each in (parameters_of(function) or {}).items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    taken = [
+        next((name for name in by_keyword if name in (long, long[0])), "")
+        for long in ("query", "key", "value")
+    ]
+    return tuple(taken) if all(taken) else ()
