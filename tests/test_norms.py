@@ -10,7 +10,7 @@ from torch.nn import functional
 from headcheck.comparison import within
 from headcheck.errors import SubjectError
 from headcheck.functions.layer_norm import LayerNormCase
-from headcheck.functions.norms import NormCase, NormInputs
+from headcheck.functions.norms import EPS_BESIDE, NormCase, NormInputs
 from headcheck.functions.role import FunctionRole
 from headcheck.judging import verify
 from headcheck.roles import role
@@ -51,6 +51,16 @@ def test_an_eps_of_zero_is_measured() -> None:
     zeros = "a-row-of-zeros"
     assert verify(declare(directions), laws=zeros, profile="quick").verdict == "breaks"
     assert verify(declare(directions, eps=0.0), laws=zeros, profile="quick").verdict != "breaks"
+
+
+def test_an_eps_beside_the_root_is_noted() -> None:
+    """The laws break, and the note says what it is that they break of."""
+
+    def beside(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return x / (x.square().mean(dim=-1, keepdim=True).sqrt() + eps) * weight
+
+    assert prepared("rms_norm", beside)[1] == [EPS_BESIDE]
+    assert prepared("rms_norm", RIGHT["rms_norm/by-the-book"].function)[1] == []
 
 
 def test_a_width_that_is_refused_aloud_is_not_asked_for() -> None:

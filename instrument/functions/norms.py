@@ -27,6 +27,9 @@ EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps")
 DEFAULT_EPS = 1e-5
 TINY = 1e-7
 """The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
+EPS_BESIDE = (
+    "eps: beside the root, x / (root + eps), as found; the laws ask for the root of the sum, and break"
+)
 ROUNDED = 1e-5
 """The share of those squares below which what is measured is rounding in float32."""
 WIDTHS = tuple(range(1, 10))
@@ -157,23 +160,34 @@ class NormSubject(FunctionSubject[NormInputs]):
         declared: float | None = self.declaration.eps
         return self._measured_eps() if declared is None else declared
 
+    def adds_eps_to_the_root(self) -> bool:
+        """Whether a row (t, -t, ...) with t = eps comes back as t / (root + eps), a half or so."""
+        t = eps = 0.25
+        size, first = self._first_of(t, eps=eps)
+        return abs(first - t / (size + eps)) < 1e-3
+
     def _measured_eps(self) -> float:
         """Of a row (t, -t, ...) the mean is 0 and the variance v = t^2, or less of an odd one: y = t / sqrt(v + eps).
 
         What is nothing but the rounding of y is an eps of 0.
         """
-        x = alternating(NormInputs(NormCase(), torch.ones(1, 1, self.width(2))), TINY)
-        one = torch.ones_like(x[0, 0])
-        given = {"weight": one - self.declaration.weight_offset, "bias": one - one}
-        try:
-            y = self(NormInputs(NormCase(), x, **{n: given[n] for n in self.affine if self.has(n)}))
-        except (LawBroken, NotApplicable):
-            return DEFAULT_EPS
-        first = float(y[0, 0, 0])
-        eps = TINY**2 / first**2 - float(x.double().square().mean()) if first else -1.0
+        size, first = self._first_of(TINY)
+        eps = TINY**2 / first**2 - size**2 if first else -1.0
         if abs(eps) < TINY**2 * ROUNDED:
             return 0.0
         return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
+
+    def _first_of(self, t: float, eps: float = DEFAULT_EPS) -> tuple[float, float]:
+        """The root mean square of a row (t, -t, ...), and the first of its output; 0 where there is none."""
+        x = alternating(NormInputs(NormCase(), torch.ones(1, 1, self.width(2))), t)
+        one = torch.ones_like(x[0, 0])
+        given = {"weight": one - self.declaration.weight_offset, "bias": one - one}
+        inputs = NormInputs(NormCase(), x, eps=eps).but(**{n: given[n] for n in self.affine if self.has(n)})
+        size = float(x.double().square().mean().sqrt())
+        try:
+            return size, float(self(inputs)[0, 0, 0])
+        except (LawBroken, NotApplicable):
+            return size, 0.0
 
     # Calls
 
@@ -299,7 +313,9 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return {"eps": subject.own_eps}
 
     def notes(self, subject: NormSubject) -> list[str]:
-        if subject.own_eps is None or subject.declaration.eps is not None:
+        if subject.own_eps is None:
+            return [EPS_BESIDE] if subject.adds_eps_to_the_root() else []
+        if subject.declaration.eps is not None:
             return []
         return [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
 
