@@ -29,11 +29,19 @@ class SubjectRaised(NoAnswer):
         self.problem = problem
 
 
-def require_callable(attempts: Iterable[LawBroken | NotApplicable | None], canonical: str) -> None:
+REFUSALS = ValueError, AssertionError, NotImplementedError
+"""By which a subject says that it is not made for such sizes."""
+
+
+def require_callable(
+    attempts: Iterable[LawBroken | NotApplicable | None],
+    canonical: str,
+    cure: str = "or its role with --role",
+) -> None:
     """SubjectError: none of these plain calls gives a tensor, and not all are refused, which is no mistake.
 
     attempts: why each of them does not work, or None if it does, the plainest first; they end at one that is
-    for laws to judge. canonical: the call, as a user would write it.
+    for laws to judge. canonical: the call, as a user would write it. cure: what else may help.
     """
     reasons = []
     for why in attempts:
@@ -43,7 +51,7 @@ def require_callable(attempts: Iterable[LawBroken | NotApplicable | None], canon
     if reasons:
         raise SubjectError(
             f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}; "
-            "name a function around it that can be, or its role with --role"
+            f"name a function around it that can be, {cure}"
         )
 
 

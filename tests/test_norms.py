@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from headcheck.comparison import within
-from headcheck.functions.norms import NormCase, NormInputs
+from headcheck.errors import SubjectError
+from headcheck.functions.layer_norm import LayerNormCase
+from headcheck.functions.norms import EPS_BESIDE, NormCase, NormInputs
 from headcheck.functions.role import FunctionRole
 from headcheck.judging import verify
 from headcheck.roles import role
+from tests.roles import RIGHT
 
 
 def of(name: str) -> FunctionRole[Any, Any]:
@@ -33,6 +36,52 @@ def test_an_eps_that_is_no_argument_is_measured() -> None:
     subject, notes = prepared("rms_norm", norm)
     assert subject.own_eps == 3e-6
     assert notes == ["eps: 3e-06, measured (it is no argument, and not declared)"]
+
+
+def test_an_eps_of_zero_is_measured() -> None:
+    """Rows of zeros are then 0 / 0: they must not come back as NaN, unless that eps is declared."""
+
+    def directions(x: Tensor) -> Tensor:
+        return x / x.norm(dim=-1, keepdim=True) * x.shape[-1] ** 0.5
+
+    subject, notes = prepared("rms_norm", directions)
+    assert subject.own_eps == 0.0
+    assert notes == ["eps: 0, measured (it is no argument, and not declared)"]
+    declare = of("rms_norm").declaration
+    zeros = "a-row-of-zeros"
+    assert verify(declare(directions), laws=zeros, profile="quick").verdict == "breaks"
+    assert verify(declare(directions, eps=0.0), laws=zeros, profile="quick").verdict != "breaks"
+
+
+def test_an_eps_beside_the_root_is_noted() -> None:
+    """The laws break, and the note says what it is that they break of."""
+
+    def beside(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return x / (x.square().mean(dim=-1, keepdim=True).sqrt() + eps) * weight
+
+    assert prepared("rms_norm", beside)[1] == [EPS_BESIDE]
+    assert prepared("rms_norm", RIGHT["rms_norm/by-the-book"].function)[1] == []
+
+
+def test_a_width_that_is_refused_aloud_is_not_asked_for() -> None:
+    """Nor are others than those that are declared; where one width alone is taken, the message names the cure."""
+    refusing, notes = prepared("layer_norm", RIGHT["layer_norm/by-batch-norm"].function)
+    assert refusing.avoids == (1,)
+    assert notes[0].startswith("rows of 1: not asked for (raised ValueError")
+    assert of("layer_norm").fit(LayerNormCase(dim=1), refusing).dim == 2
+    declared, _ = prepared("layer_norm", nn.LayerNorm(24), dims=(24,))
+    assert of("layer_norm").fit(LayerNormCase(dim=7), declared).dim == 24
+    assert verify(declared.declaration, laws="normalised-row-has-mean", profile="quick").verdict == "conforms"
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_a_module_of_one_width_needs_it_declared(name: str) -> None:
+    """A weight of 24 makes 24 of a row of one, and cannot be multiplied with other rows."""
+    weight = torch.ones(24)
+    with pytest.raises(SubjectError, match=r"dims=\(24,\) in its declaration"):
+        prepared(name, lambda x: functional.rms_norm(x, x.shape[-1:]) * weight)
+    with pytest.raises(SubjectError, match=r"dims=\(24,\) in its declaration"):
+        prepared(name, nn.LayerNorm(24))
 
 
 def test_a_declared_eps_is_not_measured() -> None:

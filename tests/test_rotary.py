@@ -114,6 +114,23 @@ def test_a_layout_that_is_refused_is_asked_for_by_one_law() -> None:
     ]
 
 
+def test_strides_that_are_declared_may_be_refused_but_not_misread() -> None:
+    """torch.view_as_complex raises where x does not lie as it must, and a note names the declaration."""
+    entry, strides = RIGHT["rotary/complex-numbers-where-they-lie"], "strided-equals"
+    undeclared = Rotary(entry.function)
+    assert "x in memory: not dim-first, every-second, offset (raised" in "".join(prepared(undeclared)[1])
+    assert headcheck.verify(undeclared, laws=strides, profile="quick").verdict == "breaks"
+    verdict = headcheck.verify(entry.declaration(), laws=strides, profile="quick")
+    assert verdict.verdict == "conforms", "the packed layout is left"
+
+    def misread(x: Tensor, positions: Tensor) -> Tensor:
+        packed = x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
+        return rotary(packed, positions).to(x.dtype)
+
+    silent = Rotary(misread, any_strides=False)
+    assert headcheck.verify(silent, laws=strides, profile="quick").verdict == "breaks"
+
+
 class Module(nn.Module):
     """Positions by a name of its own, which the signature of a module does not show."""
 

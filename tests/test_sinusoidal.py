@@ -11,6 +11,7 @@ import headcheck
 from headcheck.engine import PROFILES, Engine
 from headcheck.functions.sinusoidal import SinusoidalSubject, role
 from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase
+from headcheck.judging import verify
 from headcheck.laws import choose
 from headcheck.reference.positions import sinusoidal, sinusoidal_at
 from tests.roles import RIGHT, WRONG
@@ -48,6 +49,30 @@ def test_the_layout_is_found_out() -> None:
     subject, notes = right("sines-first")
     assert subject.layout == "concatenated"
     assert "layout: concatenated, as found" in notes
+
+
+def test_a_layout_that_is_none_of_them_is_called_a_guess() -> None:
+    """What is taken for want of a better one is not said to be found."""
+    _, notes = prepared(Sinusoidal(lambda length, d_model: torch.full((length, d_model), 3.0)))
+    assert not any("as found" in note for note in notes if note.startswith("layout"))
+    assert any(note.startswith("layout: ") and "near none" in note for note in notes)
+
+
+def test_cosines_first_and_a_last_column_of_zeros_are_found_out() -> None:
+    """The zeros where sines and cosines stand apart only: in place of a single sine they are a slip."""
+    subject, notes = right("cosines-first")
+    assert {"layout: cosines-first, as found", "odd: zero-column, as found"} <= {*notes}
+    assert role.found(subject)["odd"] == "zero-column"
+
+    def interleaved(length: int, d_model: int) -> Tensor:
+        table = sinusoidal(length, d_model - d_model % 2).float()
+        return torch.nn.functional.pad(table, (0, d_model % 2))
+
+    assert not prepared(Sinusoidal(interleaved))[0].pads
+    declared = Sinusoidal(interleaved, odd="zero-column")
+    assert verify(declared, laws="odd-widths", profile="quick").verdict == "conforms"
+    held = Sinusoidal(RIGHT["sinusoidal/sines-first"].function, odd="zero-column")
+    assert verify(held, laws="odd-widths", profile="quick").verdict == "breaks"
 
 
 def test_odd_widths_that_are_refused_are_asked_for_by_one_law() -> None:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
+from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.norm_bounds import Affine, Row, output_bound, row_gradient_bounds
 from headcheck.functions.role import FunctionRole
@@ -26,6 +28,13 @@ EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps")
 DEFAULT_EPS = 1e-5
 TINY = 1e-7
 """The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
+EPS_BESIDE = (
+    "eps: beside the root, x / (root + eps), as found; the laws ask for the root of the sum, and break"
+)
+ROUNDED = 1e-5
+"""The share of those squares below which what is measured is rounding in float32."""
+WIDTHS = tuple(range(1, 10))
+"""The widths that are tried: those that are refused aloud are not asked for."""
 MOST_NUMBERS = 20_000
 """A case has fewer rows rather than more numbers than this."""
 
@@ -42,6 +51,8 @@ class Norm(Declaration):
     """Whether it takes a weight; None: read off the signature."""
     weightless: bool | None = None
     """Whether the weight may be None; None: tried."""
+    dims: tuple[int, ...] | None = None
+    """The widths of rows that it takes: a module's own; None: all that it does not refuse aloud, of 1 to 9."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,9 @@ class NormSubject(FunctionSubject[NormInputs]):
         super().__init__(declaration, **more)
         if "normalized_shape" in (parameters_of(declaration.function) or ()):
             self.places["normalized_shape"] = "normalized_shape"
+        self.dims: tuple[int, ...] = self.declaration.dims or ()
+        self.avoids: tuple[int, ...] = ()
+        """Widths that it refuses aloud."""
         self._tried: dict[str, bool] = {}
 
     # Conventions
@@ -109,6 +123,12 @@ class NormSubject(FunctionSubject[NormInputs]):
     def affine(self) -> tuple[str, ...]:
         """The optional tensors that the role has."""
         return tuple(name for name in ("weight", "bias") if name in self.declaration.ARGUMENTS)
+
+    def width(self, wanted: int) -> int:
+        """A width that it takes: the wanted one, or one near it."""
+        if self.dims:
+            return max((dim for dim in self.dims if dim <= wanted), default=min(self.dims))
+        return next(dim for dim in range(wanted, wanted + len(WIDTHS) + 1) if dim not in self.avoids)
 
     def lacks(self, feature: str) -> str | None:
         if feature == "eps":
@@ -122,7 +142,8 @@ class NormSubject(FunctionSubject[NormInputs]):
 
     def _goes_without(self, tensor: str) -> bool:
         if tensor not in self._tried:
-            x = torch.tensor([[[1.0, -1.0]]], dtype=getattr(torch, self.dtypes[0]))
+            rows = torch.ones(1, 1, self.width(2), dtype=getattr(torch, self.dtypes[0]))
+            x = alternating(NormInputs(NormCase(), rows), 1.0)
             inputs = NormInputs(NormCase(), x).but(**{name: torch.ones_like(x[0, 0]) for name in self.affine})
             try:
                 self(inputs.but(**{tensor: None}))
@@ -140,17 +161,34 @@ class NormSubject(FunctionSubject[NormInputs]):
         declared: float | None = self.declaration.eps
         return self._measured_eps() if declared is None else declared
 
+    def adds_eps_to_the_root(self) -> bool:
+        """Whether a row (t, -t, ...) with t = eps comes back as t / (root + eps), a half or so."""
+        t = eps = 0.25
+        size, first = self._first_of(t, eps=eps)
+        return abs(first - t / (size + eps)) < 1e-3
+
     def _measured_eps(self) -> float:
-        """Of a row (t, -t) the mean is 0 and the variance t^2, so that y = t / sqrt(t^2 + eps)."""
-        x = torch.tensor([[[TINY, -TINY]]])
+        """Of a row (t, -t, ...) the mean is 0 and the variance v = t^2, or less of an odd one: y = t / sqrt(v + eps).
+
+        What is nothing but the rounding of y is an eps of 0.
+        """
+        size, first = self._first_of(TINY)
+        eps = TINY**2 / first**2 - size**2 if first else -1.0
+        if abs(eps) < TINY**2 * ROUNDED:
+            return 0.0
+        return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
+
+    def _first_of(self, t: float, eps: float = DEFAULT_EPS) -> tuple[float, float]:
+        """The root mean square of a row (t, -t, ...), and the first of its output; 0 where there is none."""
+        x = alternating(NormInputs(NormCase(), torch.ones(1, 1, self.width(2))), t)
         one = torch.ones_like(x[0, 0])
         given = {"weight": one - self.declaration.weight_offset, "bias": one - one}
+        inputs = NormInputs(NormCase(), x, eps=eps).but(**{n: given[n] for n in self.affine if self.has(n)})
+        size = float(x.double().square().mean().sqrt())
         try:
-            y = self(NormInputs(NormCase(), x, **{n: given[n] for n in self.affine if self.has(n)}))
+            return size, float(self(inputs)[0, 0, 0])
         except (LawBroken, NotApplicable):
-            return DEFAULT_EPS
-        eps = TINY**2 * (1 / float(y[0, 0, 0]) ** 2 - 1) if float(y[0, 0, 0]) else 0.0
-        return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
+            return size, 0.0
 
     # Calls
 
@@ -161,6 +199,9 @@ class NormSubject(FunctionSubject[NormInputs]):
         }
 
     def run(self, x: NormInputs, tensors: Mapping[str, Tensor]) -> Tensor:
+        width = x.x.shape[-1]
+        if width in self.avoids or (self.dims and width not in self.dims):
+            raise NotApplicable(f"takes no rows of {width}")
         absent: dict[str, Any] = {name: None for name in self.affine if self.places[name] is not None}
         return super().run(x, {**absent, **tensors})
 
@@ -184,9 +225,12 @@ class NormSubject(FunctionSubject[NormInputs]):
         return row.double() if factor is None else row.double() * factor
 
     def row(self, x: NormInputs, arithmetic: Arithmetic | None = None) -> Row:
-        """The statistics of each row, and how far they may be off."""
+        """The statistics of each row, and how far they may be off. NotApplicable: one of them is 0 / 0."""
         unit = units(arithmetic or self.arithmetic_for(x.dtype), x.dtype)
-        return Row(x.x.double(), x.eps, unit, centring=self.CENTRING)
+        row = Row(x.x.double(), x.eps, unit, centring=self.CENTRING)
+        if x.eps == 0 and not row.variance.all():
+            raise NotApplicable("a row of nothing to divide by: 0 / 0, where eps is 0")
+        return row
 
     def _affine(self, x: NormInputs) -> Affine:
         one = torch.ones_like(x.x[0, 0], dtype=torch.float64)
@@ -212,6 +256,37 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     """Case, declaration and subject of a norm."""
 
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
+    cure = "its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
+
+    def find_out(self, subject: NormSubject) -> list[str]:
+        """Which of a few widths are refused aloud. SubjectError: all but one raise, as of a module of one width."""
+        if subject.dims:
+            return []
+        tries = ([self._try(subject, dtype, width) for width in WIDTHS] for dtype in subject.dtypes)
+        found = next((each for each in tries if any(not isinstance(why, SubjectRaised) for why in each)), [])
+        if found and all(isinstance(why, SubjectRaised) for why in found[1:]):
+            raise SubjectError(
+                f"the subject takes no width of rows as {self.plain_call}: of 1, {found[0] or 'works'}; "
+                f"of 2, {found[1]}; name a function around it that does, {self.cure}"
+            )
+        refused = {
+            width: why
+            for width, why in zip(WIDTHS, found, strict=False)
+            if isinstance(why, SubjectRaised) and isinstance(why.problem, REFUSALS)
+        }
+        subject.avoids = (*refused,)
+        return [f"rows of {width}: not asked for ({why})" for width, why in refused.items()]
+
+    def _try(self, subject: NormSubject, dtype: str, width: int) -> LawBroken | NotApplicable | None:
+        """Why a call with rows of one width does not work, or None if it does."""
+        rows = torch.ones(1, 2, width, dtype=getattr(torch, dtype))
+        x = alternating(NormInputs(self.case(), rows), 1.0)
+        given = {name: torch.ones_like(x[0, 0]) for name in subject.affine if subject.has(name)}
+        try:
+            subject(NormInputs(self.case(), x).but(**given))
+        except (LawBroken, NotApplicable) as problem:
+            return problem
+        return None
 
     def build(self, case: AnyCase, subject: NormSubject) -> NormInputs:
         x = tensor_of(case, "x")
@@ -226,6 +301,7 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
                 case = case.but(**{name: type(case).__dataclass_fields__[name].default})
         absent = [name for name in subject.affine if getattr(case, name) == "none"]
         kept = tuple(pair for pair in case.numbers if pair[0] not in absent)
+        case = case.but(dim=subject.width(case.dim))
         rows = max(1, min(case.rows, MOST_NUMBERS // (case.batch * case.dim)))
         return case.but(numbers=kept, rows=rows, eps=case.eps if subject.own_eps is None else subject.own_eps)
 
@@ -238,7 +314,9 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return {"eps": subject.own_eps}
 
     def notes(self, subject: NormSubject) -> list[str]:
-        if subject.own_eps is None or subject.declaration.eps is not None:
+        if subject.own_eps is None:
+            return [EPS_BESIDE] if subject.adds_eps_to_the_root() else []
+        if subject.declaration.eps is not None:
             return []
         return [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
 

@@ -31,6 +31,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     subject: type[FunctionSubject[AnyInputs]]
     plain_call: str
     """The canonical call, as a user would write it."""
+    cure = "or its role with --role"
+    """What else to name where no plain call works."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a plain callable by which it is recognised as one of this role."""
     inferred: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
@@ -87,7 +89,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         if not taken and "float32" not in wanted and self._works_in_float32(subject):
             raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
         if None not in problems.values():
-            require_callable(self._few_calls(subject, wanted), self.plain_call)
+            require_callable(self._few_calls(subject, wanted), self.plain_call, self.cure)
         subject.dtypes = taken or wanted[:1]
         notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
         notes = notes if taken else [f"no plain call, {self.plain_call}, works: {problems[wanted[0]]}"]

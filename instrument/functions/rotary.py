@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import NotApplicable
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
@@ -75,7 +77,12 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return super().tensors_for(x.but(x=self._turned(x.x)))
 
     def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
+        try:
+            return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
+        except SubjectRaised as raised:
+            if self.declaration.any_strides or x.layout == "contiguous":
+                raise
+            raise NotApplicable(f"refuses tensors that are {x.layout}, as declared: {raised}") from raised
 
     def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
         return self._turned(gradient)

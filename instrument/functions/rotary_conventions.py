@@ -169,14 +169,18 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
 
 def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     """Those that make it raise: one law will say so, the others speak of something else."""
-    x, refused = _inputs(subject, torch.ones(2, 3, 2, max(subject.dims), dtype=dtype), torch.arange(2)), []
+    x = _inputs(subject, torch.ones(2, 3, 2, max(subject.dims), dtype=dtype), torch.arange(2))
+    refused: dict[str, str] = {}
     for layout in LAYOUTS:
         try:
             subject(x.but(case=x.case.but(layout=layout)))
-        except (LawBroken, NotApplicable):
-            refused.append(layout)
-    subject.avoids = tuple(refused)
-    return []
+        except (LawBroken, NotApplicable) as problem:
+            refused[layout] = str(problem)
+    subject.avoids = (*refused,)
+    if not refused or not subject.declaration.any_strides:
+        return []
+    why = next(iter(refused.values()))
+    return [f"x in memory: not {', '.join(refused)} ({why}); any_strides=False declares it"]
 
 
 def formats_of_angles(subject: RotarySubject, role: RotaryRole) -> list[str]:

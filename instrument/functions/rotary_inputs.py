@@ -48,6 +48,8 @@ class Rotary(Declaration):
     """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
     layout: str = "bhsd"
     """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd."""
+    any_strides: bool = True
+    """Whether x may lie in memory in any way; False: it may raise where x is not contiguous (view_as_complex)."""
     dims: tuple[int, ...] | None = None
     """The dims that it takes."""
     max_position: int | None = None
@@ -55,11 +57,11 @@ class Rotary(Declaration):
     shared_positions: bool | None = None
     """Whether it takes positions (length,) for all sequences."""
     batched_positions: bool | None = None
-    """Whether it takes positions (batch, length)."""
+    """Whether it takes positions (batch, length); False is held to raise, None is tried."""
     fractional: bool | None = None
-    """Whether it takes positions in float32."""
+    """Whether it takes positions in float32; False is held to raise on fractions, None is tried."""
     negative: bool | None = None
-    """Whether it takes positions below zero."""
+    """Whether it takes positions below zero; False is held to raise on them, None is tried."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

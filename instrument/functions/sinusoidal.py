@@ -13,13 +13,21 @@ from headcheck.declarations import DTYPES, Declaration
 from headcheck.functions.planes import angle_error, factor_error
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import Units, stored, units
-from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase, SinusoidalInputs
+from headcheck.functions.sinusoidal_inputs import (
+    LAYOUTS,
+    Layout,
+    Sinusoidal,
+    SinusoidalCase,
+    SinusoidalInputs,
+)
 from headcheck.functions.subject import FunctionSubject
-from headcheck.reference.positions import Layout, rotary_angles, sinusoidal_at
+from headcheck.reference.positions import rotary_angles, sinusoidal_at
 from headcheck.signatures import parameters_of
 
 LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)
 """The longest table that laws ask for is the first of these that the subject makes."""
+NEAR = 0.1
+"""How far from a layout the numbers of one row may be for it to be found; another base moves them less."""
 
 
 class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
@@ -36,6 +44,8 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
         }
         self.base = declaration.base or 10000.0
         self.layout: Layout = declaration.layout or "interleaved"
+        self.pads = declaration.odd == "zero-column"
+        """Whether an odd table is the next narrower one and a column of zeros."""
         self.longest = declaration.max_length or LENGTHS[0]
         self.formats: dict[str, str] = {}
         """dtype -> format of the angles; float32 where it is not said."""
@@ -59,13 +69,32 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
 
     # What it should give
 
+    def filled(self, d_model: int) -> int:
+        """So many columns of a table hold waves, the first ones."""
+        return d_model - d_model % 2 if self.pads else d_model
+
+    def column(self, number: int, d_model: int) -> tuple[int, int]:
+        """What a column that holds a wave has of it, 0 for the sine and 1 for the cosine, and which wave it is."""
+        if self.layout == "interleaved":
+            return number % 2, number // 2
+        half, wave = divmod(number, (self.filled(d_model) + 1) // 2)
+        return half ^ (self.layout == "cosines-first"), wave
+
     def _even(self, d_model: int) -> tuple[int, float]:
         """The width of whole pairs of an even or odd table, and the base that gives them the same waves."""
+        d_model = self.filled(d_model)
         width = d_model + d_model % 2
         base = self.base ** (width / d_model)
         if self.declaration.last_wave == "base" and width > 2:
             return width, self.base ** (width / (width - 2))
         return width, base
+
+    def _table(self, sines: Tensor, cosines: Tensor, d_model: int) -> Tensor:
+        """The columns in their layout, and the zeros at their end where there are some."""
+        order = (cosines, sines) if self.layout == "cosines-first" else (sines, cosines)
+        axis = -1 if self.layout == "interleaved" else -2
+        table = torch.stack(order, dim=axis).flatten(-2)[:, : self.filled(d_model)]
+        return torch.nn.functional.pad(table, (0, d_model - table.shape[-1]))
 
     def frequencies(self, x: SinusoidalInputs) -> Tensor:
         """The angle of each wave at position 1, in float64."""
@@ -78,15 +107,18 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
 
     def waves(self, x: SinusoidalInputs, table: Tensor) -> tuple[Tensor, Tensor]:
         """The sines and the cosines of a table like the output, in float64; of an odd one whole pairs only."""
-        table, pairs = table.double().cpu(), x.d_model // 2
+        filled = self.filled(x.d_model)
+        table, pairs = table.double().cpu()[:, :filled], filled // 2
         if self.layout == "interleaved":
             return table[:, : 2 * pairs : 2], table[:, 1::2]
-        return table[:, :pairs], table[:, x.d_model - pairs :]
+        first, second = table[:, :pairs], table[:, filled - pairs :]
+        return (second, first) if self.layout == "cosines-first" else (first, second)
 
     def exact(self, x: SinusoidalInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         width, base = self._even(x.d_model)
-        table = sinusoidal_at(torch.arange(x.length), width, base=base, layout=self.layout)
-        return table[:, : x.d_model]
+        table = sinusoidal_at(torch.arange(x.length), width, base=base, layout="concatenated")
+        sines, cosines = table.tensor_split(2, dim=-1)
+        return self._table(sines, cosines, x.d_model)
 
     def bound(self, x: SinusoidalInputs) -> Tensor:
         """The error of an angle by Taylor, that of sine and cosine (4 roundings), then stored."""
@@ -106,9 +138,7 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             factor_error(value, slope, error, 4 * angle_unit, unit)
             for value, slope in ((sin, cos), (cos, sin))
         )
-        axis = -1 if self.layout == "interleaved" else -2
-        off = torch.stack((sin_off, cos_off), dim=axis).flatten(-2)[:, : x.d_model]
-        return stored(self.expected(x), off, unit)
+        return stored(self.expected(x), self._table(sin_off, cos_off, x.d_model), unit)
 
     def gradient_bounds(self, x: SinusoidalInputs, cotangent: Tensor) -> dict[str, Tensor]:
         return {}
@@ -139,7 +169,8 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
         return [note for step in (_base, _layout, _odd, _longest) for note in step(subject)]
 
     def conventions(self, subject: SinusoidalSubject) -> dict[str, Any]:
-        return {"base": subject.base, "layout": subject.layout}
+        settled = {"base": subject.base, "layout": subject.layout}
+        return {**settled, "odd": "zero-column"} if subject.pads else settled
 
     def notes(self, subject: SinusoidalSubject) -> list[str]:
         """float64 where the narrower bound fits in the last rows."""
@@ -158,6 +189,7 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
 
     def settle(self, case: SinusoidalCase, subject: SinusoidalSubject) -> SinusoidalCase:
         width = case.d_model + case.d_model % 2 if subject.lacks("odd") else case.d_model
+        width = max(width, 2) if subject.pads else width  # Of one column nothing but zeros would be left.
         if subject.declaration.last_wave == "base":  # From a first wave to another last one: at least two.
             width = max(width, 4)
         return case.but(
@@ -183,27 +215,46 @@ def _base(subject: SinusoidalSubject) -> list[str]:
 
 
 def _layout(subject: SinusoidalSubject) -> list[str]:
-    """The one that the row of position 1 is nearer to; where it is near neither, the laws will say so."""
+    """The one that the row of position 1 is nearest to; where it is near none, the laws will say so."""
     x = _inputs(getattr(torch, subject.dtypes[0]), 2, 8)
     if subject.declaration.layout is not None or _refusal(subject, x):
         return []
     table = subject(x).double().cpu()
     distances = {}
-    layouts: tuple[Layout, ...] = ("interleaved", "concatenated")
-    for layout in layouts:
+    for layout in LAYOUTS:
         subject.layout = layout
-        distances[layout] = float((table - subject.expected(x)).abs().nan_to_num(2.0).sum())
-    subject.layout = min(layouts, key=lambda layout: distances[layout])
+        distances[layout] = float((table - subject.expected(x)).abs().nan_to_num(2.0).max())
+    subject.layout = min(LAYOUTS, key=lambda layout: distances[layout])
+    if distances[subject.layout] > NEAR:
+        return [
+            f"layout: {subject.layout} for want of a better one: the row of position 1 is near none of them"
+        ]
     return [f"layout: {subject.layout}, as found"]
 
 
 def _odd(subject: SinusoidalSubject) -> list[str]:
-    if subject.declaration.odd is None:
-        dtype = getattr(torch, subject.dtypes[0])
-        reasons = [_refusal(subject, _inputs(dtype, 2, width)) for width in (3, 5)]
-        if all(reason.startswith("raised") for reason in reasons):
-            subject.refused["odd"] = f"{subject.FEATURES['odd']} ({reasons[0]})"
+    """Whether odd widths are refused, or filled up with a column of zeros.
+
+    Zeros are found where sines and cosines stand apart; in the place of a single sine they are a slip.
+    """
+    if subject.declaration.odd is not None:
+        return []
+    dtype = getattr(torch, subject.dtypes[0])
+    reasons = [_refusal(subject, _inputs(dtype, 2, width)) for width in (3, 5)]
+    if all(reason.startswith("raised") for reason in reasons):
+        subject.refused["odd"] = f"{subject.FEATURES['odd']} ({reasons[0]})"
+    elif subject.layout != "interleaved" and all(_is_padded(subject, dtype, width) for width in (5, 9)):
+        subject.pads = True
+        return ["odd: zero-column, as found"]
     return []
+
+
+def _is_padded(subject: SinusoidalSubject, dtype: torch.dtype, width: int) -> bool:
+    """Whether a table of odd width is the one of a column less, and zeros."""
+    odd, even = _inputs(dtype, 4, width), _inputs(dtype, 4, width - 1)
+    if _refusal(subject, odd) or _refusal(subject, even):
+        return False
+    return torch.equal(subject(odd), torch.nn.functional.pad(subject(even), (0, 1)))
 
 
 def _longest(subject: SinusoidalSubject) -> list[str]:

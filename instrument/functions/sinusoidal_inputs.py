@@ -6,7 +6,9 @@ from typing import ClassVar, Literal
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.recipes import option
-from headcheck.reference.positions import Layout
+
+Layout = Literal["interleaved", "concatenated", "cosines-first"]
+LAYOUTS: tuple[Layout, ...] = ("interleaved", "concatenated", "cosines-first")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +33,22 @@ class Sinusoidal(Declaration):
         "d_model": ("d_model", "dim", "embed_dim", "embedding_dim", "hidden_size", "d_embed", "d_hid"),
     }
     ALLOWED: ClassVar = {
-        "layout": ("interleaved", "concatenated", None),
+        "layout": (*LAYOUTS, None),
         "last_wave": ("before-base", "base"),
-        "odd": ("refused", "handled", None),
+        "odd": ("refused", "handled", "zero-column", None),
         "angles": ("float32", "float64", None),
     }
 
     base: float | None = None
     """None: as the signature says, or 10000."""
     layout: Layout | None = None
-    """sin, cos, sin, cos, ..., or all sines and then all cosines."""
+    """sin, cos, sin, cos, ..., or all sines and then all cosines, or the cosines first (flip_sin_to_cos)."""
     last_wave: Literal["before-base", "base"] = "before-base"
     """The longest wavelength: one step before base x 2 pi, as in the paper, or that itself, as in tensor2tensor."""
-    odd: Literal["refused", "handled"] | None = None
-    """An odd d_model raises, or has one sine more than cosines; None: either."""
+    odd: Literal["refused", "handled", "zero-column"] | None = None
+    """An odd d_model raises, or has one wave's first half more ("handled"), or is the table of one column less
+    and a column of zeros (tensor2tensor, fairseq, diffusers); None: either of the first two, or found out where
+    sines and cosines stand apart."""
     angles: Literal["float32", "float64"] | None = None
     """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
     max_length: int | None = None

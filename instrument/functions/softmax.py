@@ -1,13 +1,15 @@
 """The role `softmax`: f(x, dim), exp(x_i) / sum_j exp(x_j) along one axis."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from headcheck.arithmetic import named
+from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.role import FunctionRole
@@ -15,6 +17,15 @@ from headcheck.functions.rounding import Units, stored, sum_error, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.recipes import option
 from headcheck.reference.attention import softmax
+
+Exponents = Literal["differences", "scaled", "log-sum-exp"]
+EXPONENTS: tuple[Exponents, ...] = ("differences", "scaled", "log-sum-exp")
+LOSES = {
+    "scaled": "x log2(e) is rounded before the maximum is taken out",
+    "log-sum-exp": "weights are exp(x - log-sum-exp), not divided by their sum",
+}
+SIZES = (1.0, 30.0, 300.0, 3000.0, 8000.0)
+"""So far from zero are the rows that tell one form of the exponents from another."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,12 @@ class Softmax(Declaration):
 
     role = "softmax"
     ARGUMENTS: ClassVar = {"dim": ("dim", "axis")}
+    ALLOWED: ClassVar = {"exponents": (*EXPONENTS, None)}
+
+    exponents: Exponents | None = None
+    """What exp is taken of: x - max x ("differences"); x log2(e), which is rounded to the size of x, less its
+    maximum ("scaled": kernels in Triton); x - logsumexp x, not divided by a sum ("log-sum-exp"). The last two
+    lose digits where x is large, and the bounds allow for it; None: the first that fits."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,10 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
 
     FEATURES: ClassVar = {"dim": "works along the last axis only"}
 
+    def __init__(self, declaration: Softmax, **prepared: Any) -> None:
+        super().__init__(declaration, **prepared)
+        self.exponents: Exponents = declaration.exponents or "differences"
+
     def plain(self, x: SoftmaxInputs) -> dict[str, Any]:
         return {"dim": x.dim if self.places["dim"] is not None else None}
 
@@ -97,23 +118,32 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         return softmax(tensors["x"])
 
     def bound(self, x: SoftmaxInputs) -> Tensor:
-        return self._bound(x, units(self.arithmetic_for(x.dtype), x.dtype)) + self._own(x)
+        unit = units(self.arithmetic_for(x.dtype), x.dtype)
+        return self._bound(x, unit, self.exponents) + self._own(x)
 
     def _own(self, x: SoftmaxInputs) -> Tensor | float:
         """What the oracle, in float64, is off by itself."""
-        return self._bound(x, units(named("native"), x.dtype)) if x.dtype == torch.float64 else 0.0
+        unit = units(named("native"), x.dtype)
+        return self._bound(x, unit, "differences") if x.dtype == torch.float64 else 0.0
 
-    def _bound(self, x: SoftmaxInputs, unit: Units) -> Tensor:
+    def _bound(self, x: SoftmaxInputs, unit: Units, exponents: Exponents) -> Tensor:
         """p_i (exp(E_i + g(n) + 3 u) / sum_j p_j exp(-E_j) - 1), then stored.
 
         E_i = (u_step + 4 u_sum) |x_i - max x| + 2 exp: the difference is stored, and may be scaled by log2(e)
-        or made in two parts by a running maximum.
+        or made in two parts by a running maximum. Where x itself is scaled: + u_step |x_i|, in the sum too. Where
+        the log-sum-exp L is taken out: + (u_step + u_sum) |L| + (u_step + 4 u_sum) (L - max x), in p_i alone.
         """
-        exact = self.expected(x)
-        error = _exponent_error(x.x.double(), unit)
+        exact, rows = self.expected(x), x.x.double()
+        error, own = _exponent_error(rows, unit), torch.zeros(())
+        if exponents == "scaled":
+            error = error + unit.step * torch.where(rows.isfinite(), rows.abs(), 0.0)
+        elif exponents == "log-sum-exp":
+            taken = rows.logsumexp(dim=-1, keepdim=True)
+            own = (unit.step + unit.sum) * taken.abs()
+            own = own + (unit.step + 4 * unit.sum) * (taken - rows.amax(dim=-1, keepdim=True))
         smallest = (exact * torch.exp(-error)).sum(dim=-1, keepdim=True)
         sums = sum_error(x.x.shape[-1], unit.sum) + 3 * unit.step + 3 * unit.sum
-        raised = exact * torch.expm1(error + sums - smallest.log())
+        raised = exact * torch.expm1(error + own + sums - smallest.log())
         return stored(exact, raised + 2 * unit.step_underflow, unit)
 
     def gradient_bounds(self, x: SoftmaxInputs, cotangent: Tensor) -> dict[str, Tensor]:
@@ -151,6 +181,21 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
     subject = SoftmaxSubject
     aliases = ("softmax",)
 
+    def find_out(self, subject: SoftmaxSubject) -> list[str]:
+        """The form of the exponents that explains rows far from zero, the narrowest; else the laws will speak."""
+        if subject.declaration.exponents is not None:
+            return []
+        dtype = next((dtype for dtype in subject.dtypes if dtype in ("float32", "float64")), None)
+        fits = (each for each in EXPONENTS if dtype is not None and _explains(subject, dtype, each))
+        subject.exponents = next(fits, "differences")
+        if subject.exponents == "differences":
+            return []
+        loses = f"{LOSES[subject.exponents]}, by what is lost where x is large; the bounds allow for it"
+        return [f"exponents: {subject.exponents}, as found: {loses}"]
+
+    def conventions(self, subject: SoftmaxSubject) -> dict[str, Any]:
+        return {"exponents": subject.exponents}
+
     def build(self, case: SoftmaxCase, subject: SoftmaxSubject) -> SoftmaxInputs:
         x = tensor_of(case, "x")
         seen = torch.arange(case.length) < case.length - case.hidden
@@ -160,6 +205,29 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
         if subject.lacks("dim"):
             case = case.but(dim=-1)
         return case.but(hidden=min(case.hidden, case.length - 1))
+
+
+def _explains(subject: SoftmaxSubject, dtype: str, exponents: Exponents) -> bool:
+    """Whether rows near zero and far from it are all within the bound of one form of the exponents.
+
+    Where weights are divided by their sum, they sum to one as well as if nothing had been lost before.
+    """
+    trial = copy(subject)
+    trial.exponents = exponents
+    case = SoftmaxCase(dtype=dtype, batch=1, rows=16, length=5, seed=1)
+    x = SoftmaxInputs(case, tensor_of(case, "x", "normal"))
+    try:
+        sizes = [x.but(x=x.x + sign * size) for size in SIZES for sign in (1, -1)]
+        for y in sizes:
+            weights, sums = trial(y), subject.bound(y).sum(dim=-1)
+            divided = not within(weights.double().sum(dim=-1), torch.ones_like(sums), sums).broken
+            if within(weights, trial.expected(y), trial.bound(y)).broken:
+                return False
+            if exponents == "scaled" and not divided:
+                return False
+    except (LawBroken, NotApplicable):
+        return False
+    return True
 
 
 role = SoftmaxRole()

@@ -16,19 +16,17 @@ FORMULA = "Vaswani et al. 2017, section 3.5"
 
 @law(
     source=FORMULA + ", with Python's sin and cos",
-    formula="columns sin, cos, sin, cos, ..., or all sines and then all cosines",
+    formula="columns sin, cos, sin, cos, ..., or all sines and then all cosines, or all cosines first",
     guards="Halves where neighbours are meant: every law of shifts and norms is blind to it.",
     given=(at_most(length=16, d_model=16),),
 )
 def columns_stand_in_the_declared_layout(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
     """Each column has the function and the wave that the declared layout says."""
-    sines, frequencies = (x.d_model + 1) // 2, table.frequencies(x).tolist()
-    columns = [
-        (column % 2, column // 2) if table.layout == "interleaved" else divmod(column, sines)
-        for column in range(x.d_model)
-    ]
+    frequencies = table.frequencies(x).tolist()
+    columns = [table.column(number, x.d_model) for number in range(table.filled(x.d_model))]
+    zeros = [0.0] * (x.d_model - len(columns))
     rows = [
-        [(math.cos if second else math.sin)(p * frequencies[wave]) for second, wave in columns]
+        [(math.cos if second else math.sin)(p * frequencies[wave]) for second, wave in columns] + zeros
         for p in range(x.length)
     ]
     return within(table(x), torch.tensor(rows, dtype=torch.float64), table.bound(x))
@@ -46,20 +44,20 @@ def position_zero_is_zeros_and_ones(table: SinusoidalSubject, x: SinusoidalInput
 
 @law(
     source=FORMULA + ": an odd width has one sine more than cosines",
-    formula="f(length, 2n + 1) raises, or is the formula's",
+    formula="f(length, 2n + 1) raises, is the formula's, or is f(length, 2n) and a column of zeros",
     guards="A last column that is left at zero, or cosines cut off by a shape that happens to fit.",
     share=0.5,
 )
 def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
-    """An odd width raises an exception, or gives the sines and cosines of the formula."""
+    """An odd width raises an exception, or gives the sines and cosines of the formula, or an even table and zeros."""
     odd = x.but(d_model=x.d_model | 1)
     declared = table.declaration.odd
     try:
         found = table(odd)
     except SubjectRaised as refusal:
-        if declared == "handled":
+        if declared in ("handled", "zero-column"):
             raise LawBroken(
-                f"odd='handled' is declared, but d_model={odd.d_model} is refused: {refusal}"
+                f"odd={declared!r} is declared, but d_model={odd.d_model} is refused: {refusal}"
             ) from refusal
         if declared == "refused":
             return none("odd widths that are taken")
@@ -88,11 +86,13 @@ def entries_are_finite_and_at_most_one(table: SinusoidalSubject, x: SinusoidalIn
     share=0.25,
 )
 def a_single_wave_is_refused_or_right(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
-    """A table of two columns holds sin p and cos p, whatever the base, or is refused."""
+    """A table of two columns holds sin p and cos p, in their order and whatever the base, or is refused."""
     two = x.but(d_model=2)
     try:
         found = table(two)
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses a width of 2: {refusal}") from refusal
     angles = torch.arange(x.length, dtype=torch.float64)
-    return within(found, torch.stack((angles.sin(), angles.cos()), dim=1), table.bound(two))
+    wave = angles.sin(), angles.cos()
+    exact = torch.stack([wave[table.column(number, 2)[0]] for number in range(2)], dim=1)
+    return within(found, exact, table.bound(two))

@@ -54,9 +54,8 @@ def the_jacobian_is_symmetric(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comp
 )
 def a_single_entry_has_a_gradient_of_zero(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comparison:
     """The weight of a single entry is always one: its gradient is there where those of two are, and is zero."""
-    two = x.but(x=torch.cat((x.x, x.x), dim=-1))
-    softmax.gradients(two, two.cotangent)
-    g = x.cotangent
+    g, two = x.cotangent, x.but(x=torch.cat((x.x, x.x), dim=-1))
+    softmax.gradients(two, torch.cat((g, g), dim=-1))
     try:
         found = _of(softmax.gradients(x, g))
     except NotApplicable as why:

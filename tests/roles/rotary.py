@@ -214,6 +214,15 @@ def _cos_sin(dim: int) -> Tensor:
     return torch.cat(table(torch.arange(4096), dim), dim=-1)
 
 
+@right("The original Llama's complex numbers, where x lies as they need it.", any_strides=False)
+def complex_numbers_where_they_lie(x: Tensor, positions: Tensor) -> Tensor:
+    angles = positions[..., None].float() * frequencies(x.shape[-1])
+    turn = torch.polar(torch.ones_like(angles), angles)
+    turn = turn[:, None] if positions.ndim == 2 else turn
+    number = torch.view_as_complex(at_least_float(x).reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(number * turn).flatten(-2).to(x.dtype)
+
+
 # Wrong conventions and frequencies
 
 

@@ -98,6 +98,26 @@ def to_the_base(length: int, d_model: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1)
 
 
+@right("As in diffusers: the cosines may come first, and an odd width ends in a zero.")
+def cosines_first(length: int, embedding_dim: int) -> Tensor:
+    half = embedding_dim // 2
+    angles = torch.arange(length).float()[:, None] * torch.exp(
+        torch.arange(half) * (-math.log(10000.0) / max(half, 1))
+    )
+    table = torch.cat((angles.cos(), angles.sin()), dim=1)
+    return torch.nn.functional.pad(table, (0, embedding_dim % 2))
+
+
+@right("tensor2tensor's in full: of an odd width the last column is zero.", last_wave="base")
+def padded_to_the_base(length: int, d_model: int) -> Tensor:
+    half = d_model // 2
+    angles = torch.arange(length).float()[:, None] * torch.exp(
+        torch.arange(half).float() * -(math.log(10000.0) / (half - 1))
+    )
+    table = torch.cat((angles.sin(), angles.cos()), dim=1)
+    return torch.nn.functional.pad(table, (0, d_model % 2))
+
+
 @right("In bfloat16, computed in float32.")
 def in_sixteen_bits(length: int, d_model: int) -> Tensor:
     return usual(length, d_model).bfloat16()

@@ -47,6 +47,18 @@ def base_two(x: Tensor, dim: int) -> Tensor:
     return (raised / raised.sum(dim=dim, keepdim=True)).to(x.dtype)
 
 
+@right("Powers of two, the factor first, as kernels in Triton take them.")
+def base_two_scaled_first(x: Tensor, dim: int) -> Tensor:
+    scaled = (x if x.dtype == torch.float64 else x.float()) * math.log2(math.e)
+    raised = torch.exp2(scaled - scaled.amax(dim=dim, keepdim=True))
+    return (raised / raised.sum(dim=dim, keepdim=True)).to(x.dtype)
+
+
+@right("Less the log-sum-exp, and not divided by a sum: as a backward gets the weights back.")
+def by_log_sum_exp(x: Tensor, dim: int) -> Tensor:
+    return torch.exp(x - torch.logsumexp(x, dim=dim, keepdim=True))
+
+
 @right("A running maximum and a running sum over blocks of four (Milakov & Gimelshein 2018).")
 def online(x: Tensor, dim: int) -> Tensor:
     rows = x.movedim(dim, -1)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised, kind_of
+from headcheck.calling import REFUSALS, SubjectRaised, kind_of
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
@@ -21,8 +21,6 @@ D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "e
 NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
 TRIED = 4, 2
 """d_model and num_heads of the module that is looked at to begin with."""
-REFUSALS = ValueError, AssertionError, NotImplementedError
-"""By which a maker says that a module of such sizes is not to be had."""
 
 
 class WeightedModule(ModuleSubject[MultiHeadInputs]):

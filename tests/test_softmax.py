@@ -1,0 +1,52 @@
+"""The role softmax: what its exponents lose where rows are far from zero is found out, and allowed where it is."""
+
+import pytest
+import torch
+
+from headcheck.errors import SubjectError
+from headcheck.functions.softmax import Softmax, SoftmaxInputs, SoftmaxSubject, role
+from headcheck.judging import verify
+from tests.roles import RIGHT
+
+FORMS = {
+    "library": "differences",
+    "base-two": "differences",
+    "from-logarithms": "differences",
+    "online": "differences",
+    "base-two-scaled-first": "scaled",
+    "by-log-sum-exp": "log-sum-exp",
+}
+
+
+@pytest.mark.parametrize("name", list(FORMS))
+def test_the_form_of_the_exponents_is_found_out(name: str) -> None:
+    """By rows far from zero; the verdict says so where digits are lost."""
+    declaration = RIGHT[f"softmax/{name}"].declaration()
+    subject, notes = role.prepare(declaration, dtypes=("float32", "float64"), device="cpu", seed=0)
+    assert isinstance(subject, SoftmaxSubject)
+    assert subject.exponents == FORMS[name]
+    assert any(note.startswith("exponents: ") for note in notes) == (FORMS[name] != "differences")
+
+
+def test_what_is_lost_far_from_zero_counts_where_it_is_found_only() -> None:
+    """Near zero the three bounds are about the same; far from it the narrow one knows no x, only differences."""
+
+    def bounds(exponents: str, size: float) -> float:
+        declared = Softmax(torch.softmax, exponents=exponents)  # type: ignore[arg-type]
+        subject, _ = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+        assert isinstance(subject, SoftmaxSubject)
+        x = SoftmaxInputs(role.case(), torch.tensor([[[size, size]]]))
+        return float(subject.bound(x).amax())
+
+    for wide in ("scaled", "log-sum-exp"):
+        assert bounds(wide, 0.0) < 1.1 * bounds("differences", 0.0)
+        assert bounds(wide, 8000.0) > 20 * bounds("differences", 8000.0)
+    assert bounds("differences", 0.0) == bounds("differences", 8000.0)
+
+
+def test_a_declared_form_is_held_to() -> None:
+    """The difference of two large numbers is exact where their log-sum-exp is not."""
+    declared = Softmax(RIGHT["softmax/by-log-sum-exp"].function, exponents="differences")
+    assert verify(declared, laws="cold-limit", profile="quick").verdict == "breaks"
+    with pytest.raises(SubjectError, match="exponents"):
+        Softmax(torch.softmax, exponents="sums")  # type: ignore[arg-type]
