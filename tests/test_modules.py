@@ -11,7 +11,9 @@ from headcheck.errors import SubjectError
 from headcheck.modules.noise import measured_bound, scaled
 from headcheck.modules.subject import aliased
 from headcheck.roles import role
+from tests.roles import RIGHT
 from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
+from tests.roles.seq2seq import CallersMasks
 
 
 def prepared(module: Any, **declared: Any) -> Any:
@@ -155,6 +157,29 @@ def test_parameters_of_one_memory_are_named() -> None:
     assert not aliased(model)
     model.head.weight = nn.Parameter(model.table.weight.data)
     assert aliased(model) == "table.weight and head.weight"
+
+
+def test_a_mask_that_is_required_and_works_in_no_form_is_asked_for_in_one_line() -> None:
+    """Masks of three axes, declared to have four, which one sequence alone survives."""
+
+    class Three(CallersMasks):
+        def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+            three = src_mask.reshape(1, 1, -1) if len(src) == 1 else src_mask
+            batch, one, length = three.shape
+            return super().forward(src, tgt, three.view(batch, one, 1, length), tgt_mask)
+
+    of_role: Any = role("seq2seq")
+    wrongly = headcheck.Seq2Seq(Three, mask_rank=4)
+    with pytest.raises(SubjectError, match=r"requires src_mask, which works in no form .* declare mask_rank"):
+        of_role.prepare(wrongly, dtypes=(), device="cpu", seed=0)
+
+
+def test_no_other_size_of_image_is_asked_for_than_is_declared() -> None:
+    """image_size is the caller's word; what is found leaves other sizes open."""
+    of_role: Any = role("vision")
+    for entry, told in ((RIGHT["vision/of-one-size"], True), (RIGHT["vision/written-out"], False)):
+        subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=0)
+        assert bool(subject.lacks("other_sizes")) is told
 
 
 def test_logits_of_another_shape_are_refused_in_one_line() -> None:

@@ -11,7 +11,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.projections import Layout, fits, found_projections
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.roles import role
-from tests.roles import RIGHT
+from tests.roles import RIGHT, WRONG
 
 ROLE: Any = role("multi_head_attention")
 
@@ -74,6 +74,27 @@ def test_conventions_are_found_out() -> None:
     assert set(keeps.mask_shapes) == {"qk", "b1qk", "bhqk", "b11k"}
     assert of_corpus("FusedByHead").layout.fused == "by-head"
     assert of_corpus("MaskIsAdded").found.masks == ("additive",)
+    assert of_corpus("Whole").found.key_masks == ("boolean", "additive")
+    assert of_corpus("KeyMaskToBoolean").found.key_masks == ("boolean",)
+
+
+def test_the_kinds_of_the_two_masks_are_declared_apart() -> None:
+    """An additive attn_mask beside a mask of the keys that is converted to bool."""
+    whole = RIGHT["multi_head_attention/Whole"].function
+    assert prepared(MultiHeadAttention(whole, masks=("additive",))).found.key_masks == ("boolean", "additive")
+    both = ("boolean", "additive")
+    forced = prepared(MultiHeadAttention(RIGHT["multi_head_attention/KeyMaskToBoolean"].function, masks=both))
+    assert forced.found.key_masks == both
+    apart = prepared(MultiHeadAttention(whole, masks=both, key_masks=("boolean",)))
+    assert (apart.found.masks, apart.found.key_masks) == (both, ("boolean",))
+
+
+def test_what_was_made_is_shown_where_a_width_is_not_refused() -> None:
+    """The width that the heads do not divide, in the words and in the call."""
+    maker = WRONG["multi_head_attention/RoundedDown"].function
+    verdict = verify(maker, role="multi_head_attention", laws="widths-that-heads-do-not-divide")
+    (row,) = verdict.broken
+    assert "a module of d_model = 3 with num_heads = 2 was made, and called, without a word" in row.reason
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from headcheck.calling import POSITIONAL
 from headcheck.comparison import NotApplicable
 from headcheck.modules.role import ModuleRole
-from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
+from headcheck.modules.subject import ModuleCase, ModuleInputs, named_in, problem_of
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
@@ -38,7 +39,10 @@ class CausalLM(TokenDeclaration):
     """Whether documents beside each other in one sequence stay apart, where position_ids begin anew with each."""
     step: Step | None = None
     """step(module, tokens, cache) -> (logits, cache), where None begins; with a fourth parameter, is_real of all
-    tokens so far, also for padded prompts. None: as the module's signature shows."""
+    tokens so far, also for padded prompts; one that has no default is always given. None: as the module's signature
+    shows."""
+    own_cache: bool = True
+    """Whether each generation has a cache of its own: not so where it stands in the module, one generation at a time."""
 
     role = "causal_lm"
     ARGUMENTS: ClassVar = {
@@ -111,6 +115,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "right_padding": "is not padded on the right",
         "step": "has no cache",
         "padded_step": "has no cache that takes a mask of what is padding",
+        "own_cache": "has one generation at a time",
         "full_context": "does not see all of the past",
         "positions": "does not see the order",
         "table": "has no embedding whose gradient could be asked for",
@@ -127,7 +132,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         x = TokenInputs(None, torch.zeros(1, 2, dtype=torch.long))
         if self.places["targets"]:
             plain = self.clock.call(self.function, self.given(x.tokens))
-            first = plain[0] if isinstance(plain, tuple | list) else plain
+            first = plain[0] if isinstance(plain, tuple | list) else named_in(plain, "logits", plain)
             self.with_targets = isinstance(first, Tensor) and tuple(first.shape[:-1]) == (1, 1)
         return self(x).shape[-1]
 
@@ -179,7 +184,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         cache, found, seen = None, [], 0
         for piece in torch.split(x.tokens, sizes, dim=1):
             seen += piece.shape[1]
-            logits, cache = self._stepped(piece, cache, None if x.is_real is None else x.is_real[:, :seen])
+            real = self._all_real(len(piece), seen) if x.is_real is None else x.is_real[:, :seen]
+            logits, cache = self._stepped(piece, cache, real)
             found.append(logits)
         return torch.cat(found, dim=1)
 
@@ -193,10 +199,11 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
 
     def in_turn(self, one: Tensor, two: Tensor, cut: int) -> tuple[Tensor, Tensor]:
         """The logits of two sequences, each in two pieces, the pieces given in turn."""
-        first, first_cache = self._stepped(one[:, :cut], None)
-        second, second_cache = self._stepped(two[:, :cut], None)
-        first_rest, _ = self._stepped(one[:, cut:], first_cache)
-        second_rest, _ = self._stepped(two[:, cut:], second_cache)
+        begun, ended = (self._all_real(len(one), seen) for seen in (cut, one.shape[1]))
+        first, first_cache = self._stepped(one[:, :cut], None, begun)
+        second, second_cache = self._stepped(two[:, :cut], None, begun)
+        first_rest, _ = self._stepped(one[:, cut:], first_cache, ended)
+        second_rest, _ = self._stepped(two[:, cut:], second_cache, ended)
         return torch.cat([first, first_rest], dim=1), torch.cat([second, second_rest], dim=1)
 
     def continued(self, x: TokenInputs, new: int) -> TokenInputs:
@@ -256,7 +263,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         """The mask of all tokens so far, and the positions of the `new` ones where the caller counts them."""
         if is_real is None:
             return {}
-        counted = token_positions(is_real)[:, -new:].to(self.device)
+        counted = token_positions(is_real)[:, -new:].to(self.device).contiguous()
         return {
             "is_real": self.mask("is_real", is_real),
             "position_ids": counted if self.places["position_ids"] else None,
@@ -267,6 +274,12 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         with torch.no_grad():
             logits, cache = self._step(self._fed(tokens, is_real), cache, is_real)
         return self.logits_in(logits, tuple(tokens.shape)).detach().cpu().clone(), cache
+
+    def _all_real(self, rows: int, seen: int) -> Tensor | None:
+        """What a step is told where nothing is padding: no mask, unless it cannot do without."""
+        asked = [*(parameters_of(self.declaration.step) or {}).values()][3:4] if self.declaration.step else []
+        needed = any(each.default is each.empty and each.kind in POSITIONAL for each in asked)
+        return torch.ones(rows, seen, dtype=torch.bool) if needed else None
 
     def _fed(self, tokens: Tensor, is_real: Tensor | None) -> Tensor:
         return self.given(tokens, None if is_real is None else is_real[:, -tokens.shape[1] :])
@@ -282,7 +295,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return self._step_returned if self.places["past_key_values"] and self.places["use_cache"] else None
 
     def _step_declared(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
-        masked = () if is_real is None else (is_real.to(self.device),)
+        masked = () if is_real is None else (is_real.to(self.device).contiguous(),)
         stepped: tuple[Tensor, Any] = self.clock.call(
             self.declaration.step, self.function, tokens, cache, *masked
         )
@@ -302,7 +315,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         returned = self.call(tokens, past_key_values=cache, use_cache=True, **masks)
         if isinstance(returned, tuple):
             return returned[0], returned[1]
-        return returned.logits, returned.past_key_values
+        return named_in(returned, "logits"), named_in(returned, "past_key_values")
 
 
 class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):

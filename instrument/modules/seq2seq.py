@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import torch
@@ -35,8 +36,9 @@ class Seq2Seq(TokenDeclaration):
     source_vocab: int | None = None
     """How many tokens the source has; None: as many as the table that the source is read from."""
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, within that of the target (batch, 1, target_len, target_len);
-    None: where the module requires a mask called tgt_mask, trg_mask or target_mask."""
+    """Whether the caller gives the causal mask, within that of the target: (batch, 1, target_len, target_len), and
+    (batch, target_len, target_len) with mask_rank=3. None: where the module requires a mask called tgt_mask, trg_mask
+    or target_mask."""
     full_context: bool = True
     """Whether every source token, and every earlier target token, counts."""
     positions: bool = True
@@ -121,18 +123,18 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     def __init__(self, declaration: Any, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         asked = parameters_of(self.module.forward if self.module is not None else self.function) or {}
-        self.required = {
+        self.required = frozenset(
             argument
             for argument, place in self.places.items()
             if place is not None and place in asked and asked[place].default is inspect.Parameter.empty
-        }
-        """The masks that the module does not do without."""
+        )
         self._form_what_is_required()
 
     def _form_what_is_required(self) -> None:
-        """Masks that are always given have the first form in which a plain call works."""
+        """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
         masks = [name for name in self.required if name in self.forms]
-        for forms in zip(*(self._forms(name) for name in masks), strict=True):
+        forms_of = [[*self._forms(name)] for name in masks]
+        for forms in chain(zip(*forms_of, strict=True), product(*forms_of)):
             self.forms.update(zip(masks, forms, strict=True))
             if problem_of(self, _plain(2, 3, 3)) is None:
                 return
@@ -288,8 +290,9 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             return self._mask("target_is_real", x.target, x.target_is_real)
         length = x.target.shape[1]
         real = torch.ones_like(x.target, dtype=torch.bool) if x.target_is_real is None else x.target_is_real
-        seen = (real[:, None, :] & torch.ones(length, length, dtype=torch.bool).tril())[:, None]
-        flat = self.mask("target_is_real", seen.flatten(0, 2))
+        seen = real[:, None, :] & torch.ones(length, length, dtype=torch.bool).tril()
+        seen = seen if self.forms["target_is_real"].rank == 3 else seen[:, None]
+        flat = self.mask("target_is_real", seen.flatten(0, -2))
         assert flat is not None
         return flat.reshape(seen.shape)
 

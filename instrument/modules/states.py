@@ -214,12 +214,12 @@ class StatesSubject(ModuleSubject[AnyStates]):
         """A mask in the form in which the module takes it."""
         if is_real is None or self.places[name] is None:
             return None
-        return self.forms[name].of(is_real, self.dtype).to(self.device)
+        return self.forms[name].of(is_real, self.dtype).to(self.device).contiguous()
 
     def arranged(self, states: Tensor) -> Tensor:
-        """States as the module takes them, in its dtype and with its order of axes."""
+        """States as the module takes them, in its dtype, with its order of axes, and contiguous, so that view works."""
         states = states.to(self.device, self.dtype)
-        return states if self.batch_first else states.transpose(0, 1)
+        return (states if self.batch_first else states.transpose(0, 1)).contiguous()
 
     def call(self, *arguments: Any, plain: Mapping[str, Any] | None = None, **masks: Any) -> Any:
         """One call; a mask that is None is left out, or given as None where the module asks for it.

@@ -289,12 +289,19 @@ def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
         ) from problem
 
 
+def named_in(returned: Any, name: str, otherwise: Any = None) -> Any:
+    """What a module returned under a name: an attribute, or an entry of a dict."""
+    return (
+        returned.get(name, otherwise) if isinstance(returned, Mapping) else getattr(returned, name, otherwise)
+    )
+
+
 def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
-    """The tensor that a module returned: by itself, first in a tuple, or under one of these names."""
+    """The tensor that a module returned: by itself, first in a tuple, or under one of these names, as in a dict."""
     if isinstance(returned, tuple | list) and returned:
         returned = returned[0]
     for name in names:
-        returned = getattr(returned, name, returned)
+        returned = named_in(returned, name, returned)
     if not isinstance(returned, Tensor):
         raise LawBroken(f"returned {kind_of(returned)}, expected a torch.Tensor")
     return returned

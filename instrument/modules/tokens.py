@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
+from headcheck.errors import SubjectError
 from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
 from headcheck.modules.noise import measured_bound
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
@@ -81,6 +82,8 @@ class TokenSubject(ModuleSubject[AnyInputs]):
         masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
         self.forms = {name: next(self._forms(name)) for name in masks}
         self.max_length: int | None = self.declaration.max_length
+        self.required: frozenset[str] = frozenset()
+        """The masks that the module does not do without."""
 
     @property
     def tables(self) -> list[nn.Embedding]:
@@ -119,17 +122,17 @@ class TokenSubject(ModuleSubject[AnyInputs]):
         if is_real is None or not self.places[argument]:
             return None
         dtype: torch.dtype = getattr(torch, self.dtypes[0])
-        return self.forms[argument].of(is_real, dtype).to(self.device)
+        return self.forms[argument].of(is_real, dtype).to(self.device).contiguous()
 
     def given(self, tokens: Tensor, is_real: Tensor | None = None) -> Tensor:
-        """Tokens as the module gets them: those of a case skip the one that is padding."""
-        if self.pad is None:
-            return tokens.to(self.device)
-        tokens = tokens + (tokens >= self.pad)
-        return (tokens if is_real is None else torch.where(is_real, tokens, self.pad)).to(self.device)
+        """Tokens as the module gets them: those of a case skip the one that is padding. Contiguous, for `view`."""
+        if self.pad is not None:
+            tokens = tokens + (tokens >= self.pad)
+            tokens = tokens if is_real is None else torch.where(is_real, tokens, self.pad)
+        return tokens.to(self.device).contiguous()
 
     def find_form(self, argument: str, padded: AnyInputs) -> list[str]:
-        """The form of a mask is the first that the module takes."""
+        """The form of a mask is the first that the module takes. SubjectError: none, and it does not do without."""
         place = self.places[argument]
         if not place:
             return []
@@ -138,6 +141,11 @@ class TokenSubject(ModuleSubject[AnyInputs]):
             failed = problem_of(self, padded)
             if failed is None:
                 return [f"{place} is given as {form}"]
+        if argument in self.required:
+            raise SubjectError(
+                f"the module requires {place}, which works in no form that is tried ({failed}); "
+                "declare mask_rank and mask_kind, or name a module around it"
+            )
         self.places[argument] = None
         return [f"{place} is taken for no mask of padding ({failed}); declare mask_rank and mask_kind"]
 

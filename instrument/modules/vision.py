@@ -34,7 +34,8 @@ class Vision(Declaration):
     channels: int | None = None
     """How many channels an image has; None: as the module's first convolution, or its attributes, have it."""
     image_size: int | Pair | None = None
-    """Height and width; None: as the module's attributes say, or found by trying."""
+    """Height and width, of all images: where it is declared, no other size is asked for. None: as the module's
+    attributes say, or found by trying."""
     patch_size: int | Pair | None = None
     """Height and width of a patch; None: as the module's attributes or its first convolution have it."""
     positions: bool = True
@@ -71,6 +72,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
 
     FEATURES: ClassVar = {
         "patches": "has no patches that are known: headcheck.Vision(..., patch_size=N)",
+        "other_sizes": "is for images of one size, as declared",
         "positions": "does not see where a patch stands",
         "no_positions": "sees where a patch stands",
         "full_context": "does not see the whole image",
@@ -90,6 +92,8 @@ class VisionSubject(ModuleSubject[ImageInputs]):
     def lacks(self, feature: str) -> str | None:
         if feature == "patches":
             return None if self.patch_size is not None else self.FEATURES[feature]
+        if feature == "other_sizes":
+            return self.FEATURES[feature] if self.declaration.image_size is not None else None
         if feature == "no_positions":
             return self.FEATURES[feature] if self.declaration.positions else None
         return super().lacks(feature)

@@ -54,14 +54,15 @@ def chunked_prefill_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) 
     source=KEPT,
     formula="two caches filled in turn: each as if it were alone",
     guards="A cache that belongs to the module, so that two generations at once mix.",
-    needs=("step",),
+    needs=("step", "own_cache"),
     given=(at_least(length=2),),
 )
 def caches_are_independent(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """A generation that is interrupted by another one goes on as if nothing had happened."""
     other = x.but(tokens=x.other_tokens(model.vocab))
     one, two = model.in_turn(x.tokens, other.tokens, x.cut)
-    yield model.close(one, model(x), x, "logits of the first")
+    meant = "(where one generation at a time is meant, declare own_cache=False)"
+    yield model.close(one, model(x), x, f"logits of the first {meant}")
     yield model.close(two, model(other), other, "logits of the second")
 
 

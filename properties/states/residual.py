@@ -19,7 +19,7 @@ Module = StatesSubject[StateInputs]
 
 @law(
     source=PRE,
-    formula="f = 0: x + f(norm(x)) = x",
+    formula="f = 0: x + f(norm(x)) = x, the positions that are added taken out",
     guards="The normed state put on the skip path: norm(x) + f(norm(x)) (Compact-Transformers 25, RiNALMo 9).",
     needs=("pre_norm",),
     given=(having(padding="none"),),
@@ -27,13 +27,26 @@ Module = StatesSubject[StateInputs]
     roles=STATES,
 )
 def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: StateInputs) -> Comparison:
-    """With every weight at zero a pre-norm block gives back its input, or gives it to a final norm."""
+    """With every weight at zero a pre-norm block gives back its input, or gives it to a final norm.
+
+    Where it has positions of its own, it may add them: fixed ones are no weight, and come out of states of zero too.
+    """
     assert module.module is not None
     with weights_changed(module.module, torch.zeros_like):
-        calls, output = module.norm_calls(x)
+        through = _before_a_final_norm(module, x)
+        added = _before_a_final_norm(module, _of_zeros(x)) if module.has("positions") else 0.0
+    return module.close(through - added, module.arranged(x.x), x, "output before a final norm")
+
+
+def _before_a_final_norm(module: Module, x: StateInputs) -> torch.Tensor:
+    calls, output = module.norm_calls(x)
     ends = [call.given for call in calls if call.is_the_end(output)]
-    through = ends[-1] if ends else output
-    return module.close(through, module.arranged(x.x), x, "output before a final norm")
+    return ends[-1] if ends else output
+
+
+def _of_zeros(x: StateInputs) -> StateInputs:
+    """The same call with states of zero, those of a memory as well: what comes out is what the module adds to them."""
+    return x.but(**{n: torch.zeros_like(each) for n, each in x.tensors.items() if each.is_floating_point()})
 
 
 @law(
@@ -48,16 +61,22 @@ def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: State
 def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateInputs) -> Iterator[Comparison]:
     """With every weight but the norms' at zero, a post-norm block is its norms one after the other.
 
-    Up to a factor before each, which a norm takes out. A norm inside a sub-layer is given zeros here.
+    Up to a factor before each, which a norm takes out. A norm inside a sub-layer is given zeros here. Where the module
+    has positions of its own, what the first norm is given of states of zero is taken out of what it is given.
     """
     assert module.module is not None
     with weights_changed(module.module, torch.zeros_like, but=norms_of(module.module)):
         calls, output = module.norm_calls(x)
+        of_zeros = module.norm_calls(_of_zeros(x))[0] if module.has("positions") else []
     states = module.arranged(x.x)
-    for number, call in enumerate(call for call in calls if call.given.any()):
-        factor = (call.given * states).sum() / states.square().sum()
-        yield module.close(call.given, factor * states, x, f"what norm {number + 1} is given")
-        states = call.returned
+    places = [place for place, call in enumerate(calls) if call.given.any()]
+    for number, place in enumerate(places):
+        given = calls[place].given
+        if not number and len(of_zeros) == len(calls):
+            given = given - of_zeros[place].given
+        factor = (given * states).sum() / states.square().sum()
+        yield module.close(given, factor * states, x, f"what norm {number + 1} is given")
+        states = calls[place].returned
     yield module.close(output, states, x, "output, which should be that of the last norm")
 
 

@@ -10,6 +10,7 @@ from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
 
 WHOLE = "an image is all of its numbers"
+DECLARE = "(where all images are of one size, declare image_size)"
 
 
 @law(
@@ -80,7 +81,7 @@ def the_layout_in_memory_does_not_matter(module: VisionSubject, x: ImageInputs) 
     source=WHOLE,
     formula="f refuses a larger image, or its last row and column count",
     guards="A remainder that does not fill a patch and is dropped without a word (TIL-01: diffusers 8837).",
-    needs=("patches", "full_context"),
+    needs=("patches", "full_context", "other_sizes"),
     share=0.2,
 )
 def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x: ImageInputs) -> Comparison:
@@ -93,7 +94,7 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     for axis, name in ((-2, "row"), (-1, "column")):
         if not module.shows(partial(_edge_counts, module, larger, axis)):
             raise LawBroken(
-                f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing"
+                f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing {DECLARE}"
             )
     return none("edges that do not count")
 
@@ -102,7 +103,7 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     source="the place of a patch is a row and a column: positions are made for one grid",
     formula="f refuses the patches of an image in a single row, or f(them) != f(the image)",
     guards="An image of another size with as many patches, taken with positions that are not its own (document 000).",
-    needs=("patches", "positions"),
+    needs=("patches", "positions", "other_sizes"),
     share=0.2,
 )
 def patches_in_another_grid_are_refused_or_have_other_places(
@@ -118,7 +119,7 @@ def patches_in_another_grid_are_refused_or_have_other_places(
     if not module.shows(partial(_differ, module, row, x)):
         module.require_fine(x)
         found, usual = (tuple(each.images.shape[-2:]) for each in (row, x))
-        raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual}")
+        raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual} {DECLARE}")
     return none("grids that are taken for another")
 
 

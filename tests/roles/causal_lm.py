@@ -282,7 +282,7 @@ class Karpathy(nn.Module):
         if targets is None:
             return self.head(x[:, [-1]]), None
         logits = self.head(x)
-        return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return logits, functional.cross_entropy(logits.view(-1, VOCAB), targets.view(-1))
 
 
 @right("All logits only where targets are given, and a context of eight.")
@@ -308,6 +308,33 @@ class Recurrent(nn.Module):
 
 @right("A GRU, whose cache is its state.", step=lambda module, tokens, state: module(tokens, state))
 def recurrent() -> nn.Module:
+    return Recurrent()
+
+
+@right(
+    "A GRU whose step asks for the mask of all tokens so far.",
+    step=lambda module, tokens, state, is_real: (module(tokens, state), is_real.view(-1))[0],
+)
+def mask_at_each_step() -> nn.Module:
+    return Recurrent()
+
+
+@right("The logits in a dict.")
+def in_a_dict() -> nn.Module:
+    class InADict(Recurrent):
+        def forward(self, tokens: Tensor, state: Tensor | None = None) -> Any:
+            return {"logits": super().forward(tokens, state)[0]}
+
+    return InADict()
+
+
+def _remembering(module: Any, tokens: Tensor, begun: Any) -> tuple[Tensor, bool]:
+    logits, module.state = module(tokens, module.state if begun else None)
+    return logits, True
+
+
+@right("A GRU that keeps its state in itself, one generation at a time.", own_cache=False, step=_remembering)
+def cache_in_the_module() -> nn.Module:
     return Recurrent()
 
 

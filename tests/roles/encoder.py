@@ -12,6 +12,7 @@ from torch.nn.functional import (
     silu,
 )
 
+from headcheck import reference
 from tests.roles import right, wrong
 
 ALONE = "batch/a-sequence-in-a-batch-is-itself-alone"
@@ -223,10 +224,68 @@ def quiet() -> nn.Module:
     return Right()
 
 
+def behind_sinusoids(x: Tensor) -> Tensor:
+    """States with the positions of the paper, made at each call: no weight."""
+    return x + reference.sinusoidal(x.shape[1], WIDTH).to(x)
+
+
+@right("Pre-norm, behind fixed sinusoids.", positions=True, padding=("right",))
+def sinusoids_first() -> nn.Module:
+    class Right(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            return super().forward(behind_sinusoids(x), is_real)
+
+    return Right()
+
+
+@right("Post-norm, behind fixed sinusoids.", positions=True, padding=("right",))
+def sinusoids_first_post_norm() -> nn.Module:
+    class Right(PostNorm):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            return super().forward(behind_sinusoids(x), is_real)
+
+    return Right()
+
+
 @right("A function without a module, which says how wide a state is.", d_model=3)
 def plain_function(x: Tensor, is_real: Tensor | None = None) -> Tensor:
     mask = None if is_real is None else is_real[:, None, :]
     return x + scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+# Faults behind positions
+
+
+@wrong(
+    "Behind fixed sinusoids, the normed state is put on the skip path.",
+    breaks=PRE,
+    positions=True,
+    padding=("right",),
+)
+def residual_of_the_normed_behind_sinusoids() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            x = self.norm1(behind_sinusoids(x))
+            x = x + self.attend(x, is_real)
+            return x + self.feed(self.norm2(x))
+
+    return Wrong()
+
+
+@wrong(
+    "Behind fixed sinusoids, the skip path begins before the first norm.",
+    breaks=POST,
+    positions=True,
+    padding=("right",),
+)
+def skip_around_the_norm_behind_sinusoids() -> nn.Module:
+    class Wrong(PostNorm):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            x = behind_sinusoids(x)
+            normed = self.norm1(x + self.attend(x, is_real))
+            return self.norm2(x + self.feed(normed))
+
+    return Wrong()
 
 
 # Faults of state

@@ -165,6 +165,30 @@ class DocumentWithInfinity(nn.Module):
         return self.W_o(mixed.view(query.size(0), -1, self.num_heads * self.d_k)), weights
 
 
+@right("As fairseq has it: the mask of the keys becomes a boolean one, so -inf hides and no number is added.")
+class KeyMaskToBoolean(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        kept = key_mask == 0 if key_mask is not None and key_mask.is_floating_point() else key_mask
+        return super().biases(raw, mask, kept, causal, asked)
+
+
+@right(
+    "As a textbook has it: heads are cut by a reshape that is left the width, which a wrong one does not fit."
+)
+class CutWhenCalled(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, 1)
+        self.num_heads = num_heads
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT / math.sqrt(q.shape[-1])
+
+
 @right("mask == 0 becomes -1e9: a dead row is the mean, as declared.", empty_rows="mean")
 class LargeNegative(Plain):
     def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -66,6 +66,7 @@ class MaskedTooLate(Plain):
     "A mask of numbers is taken as a boolean one: what is not zero hides its key.",
     breaks="masks/a-key-bias-of-log-two-counts-a-key-twice",
     real="https://github.com/pytorch/pytorch/issues/107084",
+    masks=("boolean", "additive"),
 )
 class NumbersAsBooleans(Full):
     def additive(self, mask: Tensor) -> Tensor:

@@ -208,6 +208,15 @@ def callers_masks() -> nn.Module:
     return CallersMasks()
 
 
+@right("The same of three axes, as the annotated transformer has them.", padding=("right",), mask_rank=3)
+def masks_of_three_axes() -> nn.Module:
+    class Annotated(CallersMasks):
+        def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+            return super().forward(src, tgt, src_mask.unsqueeze(1), tgt_mask.unsqueeze(1))
+
+    return Annotated()
+
+
 class ByToken(nn.Module):
     """Padding is token 0, of which the model makes its masks."""
 

@@ -20,7 +20,7 @@ def patches_of(images: Tensor) -> Tensor:
 class Small(nn.Module):
     """Images of 3 x 4 x 6 in patches of 2 x 2; one layer, the mean of all states, five classes."""
 
-    patch_size = 2
+    image_size, patch_size = (4, 6), 2
 
     def __init__(self, **parts: Callable[..., Any]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Small(nn.Module):
         return self.logits(self.norms[1](x))
 
 
-SIZES = {"image_size": (4, 6), "channels": 3}
+SIZES = {"channels": 3}
 
 
 # Right
@@ -135,10 +135,7 @@ def float32_inside() -> nn.Module:
     return Small(mixed=mixed)
 
 
-@right(
-    "Images that do not fit are padded; sines and cosines of row and column in place of a table.",
-    image_size=(4, 6),
-)
+@right("Images that do not fit are padded; sines and cosines of row and column in place of a table.")
 def padded_to_fit() -> nn.Module:
     class Padded(Small):
         def cut(self, images: Tensor) -> Tensor:
@@ -152,6 +149,24 @@ def padded_to_fit() -> nn.Module:
             return torch.cat([rows[pairs[:, 0]], columns[pairs[:, 1]]], dim=-1)
 
     return Padded()
+
+
+@right(
+    "A bare convolution, which drops what fills no patch, as torch's is documented to; images are of one size.",
+    image_size=(4, 6),
+)
+def of_one_size() -> nn.Module:
+    class Bare(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Conv2d(3, 8, 2, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            x = self.embedding(images).flatten(2).mT + self.places
+            x = x + self.mixed(self.norms[0](x))
+            return self.logits(self.norms[1](x))
+
+    return Bare()
 
 
 # Wrong

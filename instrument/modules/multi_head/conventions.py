@@ -42,6 +42,9 @@ class MultiHeadAttention(Declaration):
     """Whether every query sees itself and what is before it only, without being told."""
     masks: tuple[str, ...] | None = None
     """The kinds of mask: 'boolean', 'additive'; None: those that work on a plain call."""
+    key_masks: tuple[str, ...] | None = None
+    """The kinds of key_mask; None: as `masks` where that names 'boolean', and otherwise those that work on a plain
+    call, 'additive' if a finite number is added too: a mask that knows -inf alone is one of booleans."""
     mask_shapes: tuple[str, ...] | None = None
     """In which shapes attn_mask may come, of MASK_SHAPES; None: those that work on a plain call."""
     true_means: Literal["keep", "block"] | None = None
@@ -83,4 +86,8 @@ class MultiHeadAttention(Declaration):
         "empty_rows": ("zeros", "mean", "nan", "undefined", None),
         "weights": ("averaged", "per-head", False, None),
     }
-    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES}
+    EACH: ClassVar = {
+        "masks": ("boolean", "additive"),
+        "key_masks": ("boolean", "additive"),
+        "mask_shapes": MASK_SHAPES,
+    }

@@ -4,6 +4,7 @@ Only what may be either way is found out: how a fused or bare weight is laid out
 are taken, what True says where the name of the mask leaves it open. What a name says is what is asked of it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -27,6 +28,8 @@ Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
 TRIALS = 4
+TWICE = math.log(2)
+"""Added to the score of a key, it counts the key twice."""
 
 
 def find(build: Build, subject: MultiHeadSubject) -> list[str]:
@@ -120,13 +123,30 @@ def _find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
         return
     named = "block" if place == "key_padding_mask" else "keep"
     found.key_true_means = declared.key_true_means or named
+    said = declared.masks or ()
+    asserted = declared.key_masks or (said if "boolean" in said else ())
+    if asserted:
+        found.key_masks = asserted
+        return
     kinds = []
-    for kind in declared.masks or ("boolean", "additive"):
+    for kind in ("boolean", "additive"):
         found.key_masks = (kind,)
         x = trial(build, subject, padding=True, mask_kind=kind)
-        if _is_read(subject, x, kind, agrees(subject, x)):
+        if _is_read(subject, x, kind, agrees(subject, x)) and (kind == "boolean" or _is_added(subject, x)):
             kinds.append(kind)
-    found.key_masks = declared.masks or tuple(kinds) or ("boolean",)
+    found.key_masks = tuple(kinds) or said or ("boolean",)
+
+
+def _is_added(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
+    """Whether a finite number in a mask of the keys is added to the scores: converted to bool, it would hide its key."""
+    real = x.visible()
+    bias = TWICE * (torch.arange(real.shape[-1]) % 2).double()
+    exact = with_bias(x, bias, subject.visible(x))
+    try:
+        given = subject(x.but(key_bias=bias.expand(len(real), -1)))
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return False
+    return not within(given, exact, output_bound(x, subject.found.unit)).broken
 
 
 def _is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: bool | None) -> bool:
@@ -192,7 +212,8 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
     elif subject.places["attn_mask"]:
         notes.append(f"{subject.places['attn_mask']} works in no shape that is known; declare mask_shapes")
     if subject.has("key_mask"):
-        notes.append(f"{subject.places['key_mask']}: True means {found.key_true_means}")
+        kinds = " or ".join(found.key_masks)
+        notes.append(f"{subject.places['key_mask']} is {kinds}; True means {found.key_true_means}")
     if found.weights:
         notes.append(f"weights are returned, {found.weights}")
     return notes

@@ -48,7 +48,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
         if found.mask_shapes:
             masks = {"masks": found.masks, "mask_shapes": found.mask_shapes, "true_means": found.true_means}
         if subject.has("key_mask"):
-            masks["key_true_means"] = found.key_true_means
+            masks |= {"key_masks": found.key_masks, "key_true_means": found.key_true_means}
         weights = {"weights": found.weights} if found.weights else {}
         return {**super().found(subject), **masks, "empty_rows": found.empty_rows, **weights}
 

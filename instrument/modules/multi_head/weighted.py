@@ -107,9 +107,12 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             sizes = f"d_model = {case.d_model}, num_heads = {case.heads}"
             raise NotApplicable(f"is not made with {sizes}: {raised}") from raised
 
-    def new(self, d_model: int, num_heads: int) -> nn.Module:
-        """A module of these sizes, straight from its maker."""
-        return self._new(d_model, num_heads)
+    def of_sizes(self, d_model: int, num_heads: int, x: MultiHeadInputs) -> Self:
+        """The same subject with a module of these sizes, which has its own weights in calls with those of `x`."""
+        other = copy.copy(self)
+        other.module = other.function = self._new(d_model, num_heads)
+        other._loaded, other._places = x.weights, None  # noqa: SLF001  # of the same class
+        return other
 
     @cached_property
     def heads(self) -> int | None:
