@@ -106,10 +106,11 @@ def _subject_gradient_bounds(
     d_query = _product(left, problem.grouped_key, over_keys, rounding)
     d_key = _product(_Pair(left.exact.mT, left.error.mT), problem.query, over_queries, rounding)
     d_value = _product(_Pair(weights.exact.mT, weights.error.mT), cotangent, over_queries, rounding)
+    vanished = (parts - 1) * rounding.output.underflow
     return GradientBounds(
-        query=_stored(d_query, rounding),
-        key=_group_bound(d_key, kv_heads, rounding),
-        value=_group_bound(d_value, kv_heads, rounding),
+        query=_stored(d_query, rounding) + vanished,
+        key=_group_bound(d_key, kv_heads, rounding) + vanished,
+        value=_group_bound(d_value, kv_heads, rounding) + vanished,
         bias=_stored(d_scores, rounding),
         sinks=d_sinks,
     )

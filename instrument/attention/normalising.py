@@ -4,11 +4,12 @@ Both are softmax. The log-sum-exp of large scores is rounded to their size, and 
 that error stands in every weight: a row of scores near 1,000 sums to one within 1e-4 in float32, not 1e-7.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from headcheck.arithmetic import named
+from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import AttentionSubject
@@ -43,3 +44,16 @@ def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
     except (LawBroken, NotApplicable):
         return False
     return any(divided for divided, _ in found) and not any(coarsely for _, coarsely in found)
+
+
+def in_sixteen_bits_too(
+    trial: AttentionSubject, arithmetic: Mapping[str, Arithmetic]
+) -> dict[str, Arithmetic]:
+    """The models of undeclared 16-bit formats where float32 is found to do so: there only huge scores would show it."""
+    if arithmetic.get("float32") != BY_LOG_SUM_EXP:
+        return {}
+    return {
+        dtype: replace(arithmetic[dtype], log_sum_exps=BY_LOG_SUM_EXP.log_sum_exps)
+        for dtype in ("bfloat16", "float16")
+        if dtype in arithmetic and not trial.declares_arithmetic(dtype)
+    }

@@ -18,6 +18,7 @@ from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
+    in_sixteen_bits_too,
     normalises_by_log_sum_exp,
 )
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
@@ -81,6 +82,7 @@ def prepare(
         model, note = _arithmetic(trial, dtype, seed)
         arithmetic[dtype] = model
         notes += [note] if note else []
+    arithmetic |= in_sixteen_bits_too(trial, arithmetic)
     subject = AttentionSubject(
         declaration,
         dtypes=supported,

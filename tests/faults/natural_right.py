@@ -61,6 +61,7 @@ def four_parts_merged(call: Call) -> Tensor:
 
 @variant(
     "A sink joins at the end, as a sigmoid of how far the log-sum-exp stands above it.",
+    dtypes=("float32", "float64"),
     without=(*PLAIN, "scale"),
     features=("sinks",),
 )
