@@ -18,6 +18,7 @@ MayAttend = (
     Bool[Tensor, "#batch #heads #q_len #kv_len"]
     | Bool[Tensor, "#heads #q_len #kv_len"]
     | Bool[Tensor, "#q_len #kv_len"]
+    | Bool[Tensor, "#kv_len"]
     | None
 )
 """True keeps; None is every key for every query."""
@@ -25,6 +26,7 @@ Bias = (
     Float[Tensor, "#batch #heads #q_len #kv_len"]
     | Float[Tensor, "#heads #q_len #kv_len"]
     | Float[Tensor, "#q_len #kv_len"]
+    | Float[Tensor, "#kv_len"]
     | None
 )
 """What is added to the scores."""

@@ -126,7 +126,7 @@ def test_a_peer_that_is_ahead_is_said_aloud(capsys: pytest.CaptureFixture[str]) 
 def test_each_peer_meets_the_same_functions() -> None:
     """The pairs of a run: every function of the role for every peer."""
     pairs = work(["flash", "fudge"], "variants/")
-    usual = [name for name, entry in VARIANTS.items() if not entry.declares]
+    usual = [name for name, entry in VARIANTS.items() if "variants/" in name and not entry.declares]
     assert [name for peer, name in pairs if peer == "flash"] == usual
     assert [name for peer, name in pairs if peer == "fudge"] == usual
 

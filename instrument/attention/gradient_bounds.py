@@ -182,7 +182,9 @@ def _d_scores(
     if (
         has_sink
     ):  # It may join at the end: a mean over the keys alone cancels against what the sink takes of it.
-        factor = factor + (3 * soft.unit + rounding.exp) * mean.abs() / (1 - rows.weights[..., -1:])
+        of_keys = rows.weights[..., :-1].sum(dim=-1, keepdim=True)
+        alone = torch.where(of_keys > 0, mean.abs() / of_keys, 0.0)
+        factor = factor + (3 * soft.unit + rounding.exp) * alone
     error = (
         weights.error * ((d_weights.exact - mean).abs() + cancelled)
         + (weights.exact + weights.error) * factor
