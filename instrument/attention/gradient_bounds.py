@@ -179,9 +179,8 @@ def _d_scores(
     exact = weights.exact * (d_weights.exact - mean)
     cancelled = 2.0**-48 * (d_weights.exact.abs() + mean.abs())
     factor = d_weights.error + mean_error + 3 * soft.unit * mean.abs()
-    if (
-        has_sink
-    ):  # It may join at the end: a mean over the keys alone cancels against what the sink takes of it.
+    if has_sink:
+        # It may join at the end: then a mean over the keys alone cancels against what the sink takes of it.
         of_keys = rows.weights[..., :-1].sum(dim=-1, keepdim=True)
         alone = torch.where(of_keys > 0, mean.abs() / of_keys, 0.0)
         factor = factor + (3 * soft.unit + rounding.exp) * alone

@@ -175,7 +175,7 @@ def _failure(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable | 
 
 
 def _refused(trial: AttentionSubject) -> dict[str, str]:
-    """Features that the signature offers and a plain call refuses with NotImplementedError."""
+    """Features that the signature offers and a plain call refuses, and why."""
     dtype = trial.dtypes[0]
     plain = _PLAIN.but(dtype=dtype)
     uses = {
@@ -209,11 +209,11 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     return refused
 
 
-def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
+def _is_refusal(failure: LawBroken | None) -> bool:
     """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
-    if isinstance(failure, SubjectRaised):
-        return isinstance(failure.problem, ValueError | TypeError | AssertionError)
-    return isinstance(failure, NotApplicable)
+    return isinstance(failure, SubjectRaised) and isinstance(
+        failure.problem, ValueError | TypeError | AssertionError
+    )
 
 
 def _reads_grouped_heads(trial: AttentionSubject) -> bool:
