@@ -8,11 +8,13 @@ import hypothesis
 import pytest
 import torch
 
-from tests.shapes import check_the_reference
+from tests.shapes import check_the_reference, look_at_shapes
 
 HERE = Path(__file__).parent
 SOURCES = {"": "instrument", "reference": "reference", "properties": "properties", "golden": "golden"}
 """Sub-package of headcheck -> the folder that holds it."""
+OF_THE_REFERENCE = ("test_reference", "test_golden", "test_learning")
+"""The modules of tests in which each call of the reference is held to the shapes that its annotations say."""
 
 
 def pytest_configure() -> None:
@@ -29,6 +31,11 @@ def pytest_configure() -> None:
     # Not Hypothesis' own profile `ci`: loaded where CI is set, it draws the same inputs for ever.
     hypothesis.settings.register_profile("headcheck", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("headcheck")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Shapes are looked at where the reference is what is tested, not in a hundred thousand calls by laws."""
+    look_at_shapes(item.path.stem.startswith(OF_THE_REFERENCE))
 
 
 @pytest.hookimpl(optionalhook=True)

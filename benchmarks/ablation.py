@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from headcheck.attention import drawing
 from headcheck.engine import PROFILES, Profile
 from headcheck.teeth.corpus import held_out
-from headcheck.teeth.trial import Outcome, tried
+from headcheck.teeth.trial import Outcome, Way, tried
 from tests.faults import FAULTS
 
 Setting = tuple[Callable[[Profile], Profile], Callable[[], AbstractContextManager[object]]]
@@ -75,7 +75,7 @@ def outcome(setting: str, profile: str, name: str) -> Outcome:
     torch.set_num_threads(1)
     changed, patched = SETTINGS[setting]
     with patched():
-        return tried(FAULTS[name], replace(changed(PROFILES[profile]), shrinks=0), 0, whole=False)
+        return tried(FAULTS[name], replace(changed(PROFILES[profile]), shrinks=0), 0, Way.FIRST)
 
 
 def main() -> None:

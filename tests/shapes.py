@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from jaxtyping import AbstractArray, install_import_hook
+from jaxtyping import AbstractArray, config, install_import_hook
 
 HOOK = f"sys.modules[{__name__!r}].checked"
 """The checker as the hook imports it: by an expression that begins with a module's name."""
@@ -17,6 +17,11 @@ HOOK = f"sys.modules[{__name__!r}].checked"
 def check_the_reference() -> None:
     """From now on, where no module of the reference is imported yet."""
     install_import_hook("headcheck.reference", HOOK)
+
+
+def look_at_shapes(look: bool) -> None:
+    """Whether calls of the reference are checked from now on: it takes as long as a small call does."""
+    config.update("jaxtyping_disable", not look)
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from headcheck.engine import PROFILES
 from headcheck.teeth.campaign import read
 from headcheck.teeth.corpus import held_out, load
 from headcheck.teeth.summary import cover
-from headcheck.teeth.trial import Outcome, tried
+from headcheck.teeth.trial import Outcome, Way, tried
 from tests.corpus import RIGHT, WRONG
 
 FAULT, OTHER_FAULT, VARIANT = "softmax/no-maximum", "softmax/wrong-base", "softmax/by-the-book"
@@ -68,7 +68,7 @@ def test_survivors_and_wrong_failures_are_named(tmp_path: Path, capsys: pytest.C
 
 def test_results_of_an_older_version_are_read(tmp_path: Path) -> None:
     """What is no longer kept of an outcome is passed over."""
-    known = Outcome("a", "quick", 0, True, ("b",), 3, 1, 0.5, 2)
+    known = Outcome("a", "quick", 0, Way.ALL, ("b",), 3, 1, 0.5, 2)
     file = tmp_path / "results.jsonl"
     file.write_text(json.dumps({**asdict(known), "applied": 3}) + "\n")
     assert read(file) == [known]
@@ -123,9 +123,20 @@ def test_the_matrix_goes_on_after_the_first_broken_law(tmp_path: Path) -> None:
     assert page.with_suffix(".svg").read_text().count("M") == len(outcome.broken)
 
 
+def test_laws_named_for_a_fault_may_go_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --named-first the first broken law is one that is named, and no effort is told."""
+    results = tmp_path / "results.jsonl"
+    file = corpus(tmp_path, (FAULT,))
+    assert main(["teeth", "--corpus", file, "--named-first", "--results", str(results), "-n", "1"]) == 0
+    (outcome,) = read(results)
+    assert outcome.broken[0] in WRONG[FAULT].breaks and not outcome.smallest
+    assert capsys.readouterr().out == "quick, seed 0: 1 of 1 faults caught\n"
+    assert main(["teeth", "--corpus", file, "--named-first", "--matrix"]) == 2
+
+
 def test_the_smallest_counterexample_is_measured() -> None:
     """An outcome that stopped at the first broken law says how many numbers its smallest case holds."""
-    outcome = tried(WRONG[FAULT], PROFILES["quick"], 0, whole=False)
+    outcome = tried(WRONG[FAULT], PROFILES["quick"], 0, Way.FIRST)
     assert outcome.until_broken >= 1
     assert 1 <= outcome.smallest <= 4
 

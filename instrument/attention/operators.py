@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -17,12 +17,11 @@ TELLING = ("attention", "Torch-Compiled", "multi_head")
 
 def operators_of(call: Callable[[], object]) -> tuple[str, ...]:
     """The names of everything that the profiler saw of a call, in alphabetical order."""
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    with _stderr_closed(), profile(activities=activities) as seen:
+    device = "cuda" if torch.cuda.is_available() else None
+    # torch.profiler would load the compiler, which takes a second.
+    with _stderr_closed(), profile(use_device=device, use_kineto=True) as seen:
         call()
-    return tuple(sorted({event.name for event in seen.events() or ()}))
+    return tuple(sorted({event.name for event in seen.function_events or ()}))
 
 
 def operators_in(subject: AttentionSubject, x: Inputs, *, gradients: bool = False) -> tuple[str, ...]:

@@ -29,7 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=range(1),
         help="judge with the seeds 0 to N - 1; M:N for those from M on",
     )
-    parser.add_argument("--matrix", action="store_true", help="go on after the first broken law of a fault")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--matrix", action="store_true", help="go on after the first broken law of a fault")
+    ways.add_argument(
+        "--named-first",
+        action="store_true",
+        help="ask only whether a fault is caught: the laws that are named for it go first, nothing is made small",
+    )
     parser.add_argument(
         "--results", metavar="FILE", type=Path, help="keep outcomes in FILE, and go on from it"
     )
@@ -42,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.teeth.campaign import Campaign, read
     from headcheck.teeth.corpus import HERE, load
     from headcheck.teeth.summary import runs
+    from headcheck.teeth.trial import Way
 
     require_writable(arguments.page, "--page")
     place = arguments.corpus or HERE
@@ -57,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         names,
         arguments.profile,
         arguments.seeds,
-        arguments.matrix,
+        Way.ALL if arguments.matrix else Way.NAMED if arguments.named_first else Way.FIRST,
         arguments.n or processes(),
         arguments.results,
         told,
@@ -122,8 +129,9 @@ def _write(file: Path, outcomes: Any, corpus: Any) -> None:
     """The page, and the picture of the kill matrix where all laws were judged."""
     from headcheck.teeth.page import page
     from headcheck.teeth.picture import picture
+    from headcheck.teeth.trial import Way
 
-    whole_ones = [each for each in outcomes if each.whole and each.id in corpus.wrong]
+    whole_ones = [each for each in outcomes if each.way is Way.ALL and each.id in corpus.wrong]
     image = file.with_suffix(".svg")
     date = str(dt.datetime.now(tz=dt.UTC).date())
     try:

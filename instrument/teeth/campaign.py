@@ -14,20 +14,21 @@ import torch
 from headcheck.engine import PROFILES
 from headcheck.errors import HeadcheckError
 from headcheck.teeth.corpus import load
-from headcheck.teeth.trial import Outcome, tried
+from headcheck.teeth.trial import Outcome, Way, tried
 
-Key = tuple[str, str, int, bool]
+Key = tuple[str, str, int, Way]
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Which entries are judged, how, and how often. whole: by all laws, not until the first breaks."""
+    """Which entries are judged, how, and how often."""
 
     corpus: Path
     names: Sequence[str]
     profile: str
     seeds: Sequence[int]
-    whole: bool
+    way: Way = Way.FIRST
+    """Of the faults: a right variant has to stand up to all laws."""
     processes: int = 1
     results: Path | None = None
     """Outcomes that are there already are not judged again; new ones are added."""
@@ -47,9 +48,9 @@ class Campaign:
 
     def _key(self, name: str, seed: int) -> Key:
         corpus = load(self.corpus)
-        # A right variant has to stand up to all laws, a fault that does harm is judged by the laws named for it.
-        whole = name in corpus.right or (self.whole and not getattr(corpus.entry(name), "peril", None))
-        return name, self.profile, seed, whole
+        if name in corpus.right:
+            return name, self.profile, seed, Way.ALL
+        return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
         with ProcessPoolExecutor(self.processes, mp_context=get_context("fork")) as pool:
@@ -67,14 +68,14 @@ class Campaign:
 
 
 def _try_one(corpus: Path, wanted: Key) -> Outcome:
-    name, profile, seed, whole = wanted
+    name, profile, seed, way = wanted
     torch.set_num_threads(1)
-    return tried(load(corpus).entry(name), PROFILES[profile], seed, whole=whole)
+    return tried(load(corpus).entry(name), PROFILES[profile], seed, way)
 
 
 def key(outcome: Outcome) -> Key:
     """What an outcome is the outcome of."""
-    return outcome.id, outcome.profile, outcome.seed, outcome.whole
+    return outcome.id, outcome.profile, outcome.seed, outcome.way
 
 
 def read(path: Path) -> list[Outcome]:
@@ -83,7 +84,9 @@ def read(path: Path) -> list[Outcome]:
         return []
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [Outcome(**{**_known(row), "broken": tuple(row["broken"])}) for row in rows]
+        return [
+            Outcome(**{**_known(row), "broken": tuple(row["broken"]), "way": Way(row["way"])}) for row in rows
+        ]
     except (ValueError, TypeError, KeyError) as problem:
         raise HeadcheckError(f"{path} holds no results of `headcheck teeth`; name another file") from problem
 

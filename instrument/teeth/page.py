@@ -9,13 +9,17 @@ from headcheck import __version__
 from headcheck.laws import choose
 from headcheck.teeth.corpus import Corpus
 from headcheck.teeth.summary import Run, cover, effort, killed, named, of_laws, place_of_named, runs
-from headcheck.teeth.trial import Outcome
+from headcheck.teeth.trial import Outcome, Way
 
 
 def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = "") -> str:
     """Everything that the outcomes show. picture: the address of the kill matrix as a picture."""
     of_runs = runs(outcomes, corpus)
-    whole = [each for each in outcomes if each.id in corpus.wrong and (each.whole or _perilous(each, corpus))]
+    whole = [
+        each
+        for each in outcomes
+        if each.id in corpus.wrong and (each.way is Way.ALL or _perilous(each, corpus))
+    ]
     lines = [
         "# Teeth",
         "",
@@ -33,7 +37,7 @@ def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = 
     ]
     if whole:
         first = [each for each in whole if each.seed == whole[0].seed and each.profile == whole[0].profile]
-        swift = {each.id: each for each in outcomes if each.broken and not each.whole}
+        swift = {each.id: each for each in outcomes if each.broken and each.way is Way.FIRST}
         lines += ["", "## The kill matrix", "", *_matrix(first, corpus, picture)]
         for role in _roles(first, corpus):
             lines += _role(_of_role(first, corpus, role), swift, corpus, role)

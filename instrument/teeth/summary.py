@@ -7,7 +7,7 @@ from statistics import median
 
 from headcheck.laws import choose, most_specific_first
 from headcheck.teeth.corpus import Corpus, Entry, held_out
-from headcheck.teeth.trial import Outcome
+from headcheck.teeth.trial import Outcome, Way
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Run:
 
 
 def runs(outcomes: Iterable[Outcome], corpus: Corpus) -> list[Run]:
-    """The outcomes sorted into runs; where a fault was judged both ways, by all laws counts."""
+    """The outcomes sorted into runs; where a fault was judged in several ways, the most telling one counts."""
     found: dict[tuple[str, int], dict[str, Outcome]] = {}
-    for each in sorted(outcomes, key=lambda outcome: outcome.whole):
+    for each in sorted(outcomes, key=lambda outcome: (Way.NAMED, Way.FIRST, Way.ALL).index(outcome.way)):
         found.setdefault((each.profile, each.seed), {})[each.id] = each
     return [
         Run(
@@ -106,8 +106,8 @@ class Effort:
 
 
 def effort(faults: Iterable[Outcome]) -> Effort | None:
-    """Of the faults that were caught; None if none was."""
-    caught = [each for each in faults if each.broken]
+    """Of the faults that were caught, in the order of a verdict; None if none was."""
+    caught = [each for each in faults if each.broken and each.way is not Way.NAMED]
     if not caught:
         return None
     seconds = [each.first_s for each in caught]

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -18,6 +20,17 @@ HANGING_S = 5.0
 """Wall seconds for an example of an entry that is known to do harm."""
 
 
+class Way(StrEnum):
+    """How far an entry is judged."""
+
+    FIRST = "first"
+    """Until a law breaks, in the order of a verdict; its counterexample is made small."""
+    ALL = "all"
+    """By every law."""
+    NAMED = "named"
+    """Only whether a law breaks: those that are named for the fault are judged before the others."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the laws said of one entry."""
@@ -25,8 +38,7 @@ class Outcome:
     id: str
     profile: str
     seed: int
-    whole: bool
-    """Whether it went on after the first broken law."""
+    way: Way
     broken: tuple[str, ...]
     """The broken laws, in the order in which they broke, without the role."""
     examples: int
@@ -39,23 +51,29 @@ class Outcome:
     """How many numbers the tensors of its smallest counterexample hold; 0 where it was not made small."""
 
 
-def tried(entry: Entry, profile: Profile, seed: int, *, whole: bool) -> Outcome:
-    """Judge an entry by the laws of its role. whole: by all of them, not only until the first breaks."""
+def tried(entry: Entry, profile: Profile, seed: int, way: Way) -> Outcome:
+    """Judge an entry by the laws of its role. One that does harm to its process is judged by those named for it."""
     if getattr(entry, "peril", None):
-        return _summed(entry, profile, seed, _apart(entry, profile, seed), whole=False)
+        return _summed(entry, profile, seed, _apart(entry, profile, seed), Way.FIRST)
     of_role = role(entry.role)
     subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
     swift = Engine(of_role, subject, replace(profile, shrinks=0), seed, _no_replay)
-    rows = swift.rows(choose(entry.role))
-    outcome = _summed(entry, profile, seed, rows, whole=whole)
-    if whole or not outcome.broken:
+    laws = choose(entry.role)
+    rows = chain(map(swift.judge, _named(entry)), swift.rows(laws)) if way is Way.NAMED else swift.rows(laws)
+    outcome = _summed(entry, profile, seed, rows, way)
+    if way is not Way.FIRST or not outcome.broken:
         return outcome
-    (law,) = (law for law in choose(entry.role) if law.name_in_role == outcome.broken[0])
+    (law,) = (law for law in laws if law.name_in_role == outcome.broken[0])
     again = Engine(of_role, subject, profile, seed, _no_replay).judge(law)
     return replace(outcome, smallest=_numbers(again))
 
 
-def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult], *, whole: bool) -> Outcome:
+def _named(entry: Entry) -> list[Law]:
+    """The laws that a person would name for the fault."""
+    return [law for law in choose(entry.role) if law.name_in_role in entry.breaks]
+
+
+def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult], way: Way) -> Outcome:
     began, first_s = time.perf_counter(), 0.0
     broken: list[str] = []
     examples = until_broken = 0
@@ -65,16 +83,15 @@ def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult]
             broken.append(row.name_in_role)
             first_s = first_s or time.perf_counter() - began
             until_broken = until_broken or examples
-            if not whole:
+            if way is not Way.ALL:
                 break
-    return Outcome(entry.id, profile.name, seed, whole, tuple(broken), examples, until_broken, first_s, 0)
+    return Outcome(entry.id, profile.name, seed, way, tuple(broken), examples, until_broken, first_s, 0)
 
 
 def _apart(entry: Entry, profile: Profile, seed: int) -> Iterator[LawResult]:
     """The rows of an entry that hangs, exits or spoils its process, by the laws named for it: each may take long."""
-    named = [law for law in choose(entry.role) if law.name_in_role in entry.breaks]
     with Workers(Plan(entry.declaration(), replace(profile, shrinks=0, limit_s=HANGING_S), seed)) as workers:
-        yield from workers.judge(named)
+        yield from workers.judge(_named(entry))
 
 
 def _no_replay(law: Law, case: Any) -> str:
