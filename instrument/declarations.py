@@ -39,6 +39,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
+RETURNED = ("output", "weights", "log_sum_exp", "other")
+"""What a call may return."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 LOW_PRECISION = ("bfloat16", "float16")
 
@@ -155,6 +157,9 @@ class _Conventions(_Common):
     log_sum_exp: bool | None = None
     weights: bool | None = None
     """Features: True is held to work, False is held to raise, None is read off the signature."""
+    returns: tuple[str, ...] | None = None
+    """What every call returns, where it is a tuple: 'output', 'weights', 'log_sum_exp', and 'other' for what is not
+    judged. None: as a plain call shows."""
     autocast: bool | None = None
     """Whether it is held to work under torch.autocast; None: if a plain call does. Its output may then be in the
     dtype of the inputs or in that of the region."""
@@ -189,13 +194,17 @@ class Attention(Declaration, _Conventions):
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
     }
-    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_ranks": (2, 3, 4)}
+    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_ranks": (2, 3, 4), "returns": RETURNED}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layout != PACKED and sorted(self.layout) != sorted("bhsd"):
             raise SubjectError(
                 f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d"
+            )
+        if self.returns is not None and self.returns.count("output") != 1:
+            raise SubjectError(
+                f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
             )
 
 

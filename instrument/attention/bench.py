@@ -9,10 +9,11 @@ import torch
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.returning import as_returned
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import Attention
+from headcheck.declarations import DTYPES, Attention
 from headcheck.pasting import written
 from headcheck.reference import masks
 
@@ -34,7 +35,7 @@ class Bench:
     """The subject on the bench: the conventions known so far, and how a call goes under others."""
 
     def __init__(self, declaration: Attention, device: str) -> None:
-        self.declaration = declaration
+        self.declaration, _ = as_returned(declaration, DTYPES, device)
         self.device = device
         self.dtype = "float32"
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
-from headcheck.attention.features import FEATURES
+from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
@@ -95,6 +95,8 @@ class Edge:
         value = getattr(self.declaration, row.field)
         if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
             return f"{row.absent}, as declared"
+        if self.declaration.returns is not None and feature in RETURN_ARGUMENTS:
+            return None if feature in self.declaration.returns else "is not among what every call returns"
         if value is None and row.argument not in self.arguments and feature not in self.found:
             return self.refused.get(feature, row.absent)
         return self.refused.get(feature)
@@ -218,9 +220,9 @@ class Edge:
             "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,
             "window": x.window,
             "softcap": x.softcap,
-            "return_lse": log_sum_exp or None,
-            "return_weights": weights or None,
         }
+        if self.declaration.returns is None:
+            plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
         given = {name: value for name, value in plain.items() if value is not None}
         unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": x.resolved_scale}
         given |= {
@@ -263,8 +265,21 @@ class Edge:
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
-        extras: list[str] = [n for n in ("return_lse", "return_weights") if n in arguments.plain]
-        return self._canonical(x, self.returned(x, arguments), extras)
+        extras = [name for name, argument in RETURN_ARGUMENTS.items() if argument in arguments.plain]
+        return self._canonical(x, self.parts(self.returned(x, arguments), extras))
+
+    def parts(self, returned: Any, extras: Sequence[str] = ()) -> dict[str, Any]:
+        """What was returned, by name: the output, with what every call returns, or with the extras asked for."""
+        several = isinstance(returned, tuple | list)
+        if (names := self.declaration.returns) is not None:
+            if not several or len(returned) != len(names):
+                found = f"{len(returned)} values" if several else kind_of(returned)
+                raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
+            return dict(zip(names, returned, strict=True))
+        values = returned if isinstance(returned, tuple) and extras else (returned,)
+        if len(values) != 1 + len(extras):
+            raise LawBroken(f"returned {len(values)} values where {1 + len(extras)} were asked for")
+        return dict(zip(("output", *extras), values, strict=True))
 
     def returned(self, x: Inputs, arguments: Arguments) -> Any:
         """What the implementation returns, as it is."""
@@ -302,21 +317,19 @@ class Edge:
             names.append(str(x.dtype).removeprefix("torch."))
         return ", ".join(names)
 
-    def _canonical(self, x: Inputs, returned: Any, extras: list[str]) -> Answer:
-        parts = returned if isinstance(returned, tuple) and extras else (returned,)
-        if len(parts) != 1 + len(extras):
-            raise LawBroken(f"returned {len(parts)} values where {1 + len(extras)} were asked for")
-        output = self.canonical(self._checked(x, parts[0]), x.batch)
+    def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
+        output = self.canonical(self._checked(x, parts["output"]), x.batch)
         rows = (x.batch, x.heads, x.q_len)
-        forms = {"return_lse": rows, "return_weights": (*rows, x.kv_len)}
-        named = dict(zip(extras, parts[1:], strict=True))
-        for name, extra in named.items():
+        forms = {"log_sum_exp": rows, "weights": (*rows, x.kv_len)}
+        extras = {name: parts[name] for name in forms if name in parts}
+        for name, extra in extras.items():
+            said = "the call" if self.declaration.returns else f"{RETURN_ARGUMENTS[name]}=True"
             if not isinstance(extra, Tensor):
-                raise LawBroken(f"{name}=True returned {kind_of(extra)}, expected a torch.Tensor")
+                raise LawBroken(f"{said} returned {kind_of(extra)} as {name}, expected a torch.Tensor")
             if tuple(extra.shape) != forms[name]:
                 shape = tuple(extra.shape)
-                raise LawBroken(f"{name}=True returned shape {shape}, expected {forms[name]}")
-        answer = Answer(output, named.get("return_lse"), named.get("return_weights"))
+                raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
+        answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
             return _each(answer, lambda part: _from_tiled(part, x.kv_heads))
         return answer

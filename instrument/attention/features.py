@@ -32,3 +32,6 @@ FEATURES: Mapping[str, Feature] = {
     "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
 }
 """Adding a feature is adding its row here and its argument to the canonical call of `attention.edge`."""
+
+RETURN_ARGUMENTS = {name: str(FEATURES[name].argument) for name in ("log_sum_exp", "weights")}
+"""What may be returned beside the output -> the argument that asks for it."""

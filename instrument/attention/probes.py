@@ -18,9 +18,10 @@ from torch import Tensor
 from headcheck.arithmetic import MODELS, Arithmetic, inferred, named
 from headcheck.attention.bench import Bench, Finding, Found, probe
 from headcheck.attention.case import Case
+from headcheck.attention.hints import unrecognised_note
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import infer_arithmetic, unrecognised_note
+from headcheck.attention.trial import infer_arithmetic
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import DTYPES, LOW_PRECISION
 from headcheck.errors import SubjectError

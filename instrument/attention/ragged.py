@@ -12,7 +12,7 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import plain_tensor
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import NotApplicable
 
 NAMES = ("query", "key", "value")
 
@@ -67,10 +67,8 @@ def _run(subject: AttentionSubject, parts: Sequence[Inputs], arguments: Argument
     """The output (tokens, heads, value_dim). LawBroken: it has another form."""
     x = parts[0]
     tokens = spare + sum(part.q_len for part in parts)
-    returned = subject.returned(x, arguments)
-    if isinstance(returned, tuple):
-        raise LawBroken(f"returned {len(returned)} values where 1 was asked for")
-    return plain_tensor(returned, (tokens, x.heads, x.value_dim), x.dtype, subject.device)
+    output = subject.parts(subject.returned(x, arguments))["output"]
+    return plain_tensor(output, (tokens, x.heads, x.value_dim), x.dtype, subject.device)
 
 
 def _apart(subject: AttentionSubject, tokens: Tensor, lengths: Sequence[int]) -> list[Tensor]:

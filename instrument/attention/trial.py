@@ -1,6 +1,5 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
-import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,20 +13,22 @@ from headcheck.arithmetic import Arithmetic, inferred, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.features import FEATURES
-from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.hints import hints
+from headcheck.attention.inputs import build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
     in_sixteen_bits_too,
     normalises_by_log_sum_exp,
 )
+from headcheck.attention.returning import as_returned
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
+from headcheck.attention.trying import PLAIN, attempt, failure_of, is_right
 from headcheck.calling import SubjectRaised, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
-from headcheck.signatures import parameters_of
 
 INFERRED = (
     named("wide"),
@@ -58,10 +59,12 @@ def prepare(
 ) -> tuple[AttentionSubject, list[str]]:
     """The subject as laws see it, and what was found out about it."""
     wanted = dtypes or declaration.dtypes or DTYPES
+    declaration, returned_notes = as_returned(declaration, wanted, device)
     trial = AttentionSubject(
         declaration, dtypes=wanted, arithmetic={d: named("native") for d in wanted}, device=device
     )
     supported, notes = _supported_dtypes(trial, wanted)
+    notes += returned_notes
     trial.dtypes = supported
     trial.refused.update(_refused(trial))
     if _reads_grouped_heads(trial):
@@ -76,7 +79,7 @@ def prepare(
             f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
         )
     notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
-    notes += [each for each in (_layout_note(trial), unrecognised_note(trial)) if each]
+    notes += hints(trial)
     arithmetic = {}
     for dtype in supported:
         model, note = _arithmetic(trial, dtype, seed)
@@ -95,57 +98,25 @@ def prepare(
     return subject, notes
 
 
-def _layout_note(trial: AttentionSubject) -> str:
-    """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
-    case = _PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
-    if trial.is_packed or _attempt(trial, case) is None:
-        return ""
-    for layout in ("bhsd", "bshd"):
-        turned = AttentionSubject(
-            trial.declaration.but(layout=layout),
-            dtypes=trial.dtypes,
-            arithmetic=trial.arithmetic,
-            device=trial.device,
-        )
-        if _attempt(turned, case) is None:
-            return f"the shapes are those of layout {layout}: declare headcheck.Attention(..., layout={layout!r})"
-    return ""
-
-
-def unrecognised_note(trial: AttentionSubject) -> str:
-    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
-    parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [each.name for each in parameters if each.kind not in stars]
-    unknown = [name for name in names if name not in trial.arguments.values()]
-    if not unknown:
-        return ""
-    said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
-    if "attn_mask" in trial.arguments:
-        return said
-    return f"{said}; if {unknown[0]} is the mask, declare arguments={{'attn_mask': '{unknown[0]}'}}"
-
-
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
     """The dtypes in which a plain call works. A declared one is held to work, and is not tried."""
     declared = set(trial.declaration.dtypes or ())
     supported, notes = [], []
     for dtype in wanted:
-        problem = None if dtype in declared else _attempt(trial, _PLAIN.but(dtype=dtype))
+        problem = None if dtype in declared else attempt(trial, PLAIN.but(dtype=dtype))
         if problem is None:
             supported.append(dtype)
         else:
             notes.append(f"{dtype}: not supported ({problem})")
     if set(supported) - declared:
         return tuple(supported), notes
-    works_elsewhere = not supported and "float32" not in wanted and _attempt(trial, _PLAIN) is None
+    works_elsewhere = not supported and "float32" not in wanted and attempt(trial, PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)")
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
-_PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
 _SIZES = ((3, 4), (1, 16), (16, 64), (128, 128))
 """Length and dim of plain calls: some kernels take whole blocks only."""
 
@@ -156,28 +127,13 @@ def _plain_calls(
     """Why each plain call does not work, or None if it does."""
     for (length, dim), dtype in product(_SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
-        yield _failure(trial, build(_PLAIN.but(dtype=dtype, **sizes), trial.alignment))
-
-
-def _attempt(trial: AttentionSubject, case: Case) -> str | None:
-    """Why a call does not work, in words, or None if it does."""
-    failure = _failure(trial, build(case, trial.alignment))
-    return None if failure is None else str(failure)
-
-
-def _failure(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable | None:
-    """Why a call does not work, or None if it does."""
-    try:
-        trial(x)
-    except (LawBroken, NotApplicable) as problem:
-        return problem
-    return None
+        yield failure_of(trial, build(PLAIN.but(dtype=dtype, **sizes), trial.alignment))
 
 
 def _refused(trial: AttentionSubject) -> dict[str, str]:
     """Features that the signature offers and a plain call refuses, and why."""
     dtype = trial.dtypes[0]
-    plain = _PLAIN.but(dtype=dtype)
+    plain = PLAIN.but(dtype=dtype)
     uses = {
         "boolean": plain.but(mask="all-true"),
         "additive": plain.but(mask="all-true", mask_form="additive"),
@@ -194,13 +150,13 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     refused = {}
     for feature, x in calls.items():
         if trial.has(feature) and not trial.declared(feature):
-            failure = _failure(trial, x)
+            failure = failure_of(trial, x)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
             elif _is_refusal(failure):
                 refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
     for axes in ("qk", "hqk"):
-        if trial.declaration.mask_ranks is None and _attempt(
+        if trial.declaration.mask_ranks is None and attempt(
             trial, plain.but(mask="all-true", mask_axes=axes)
         ):
             refused[f"mask of {len(axes)} axes"] = f"takes no attn_mask of {len(axes)} axes"
@@ -224,13 +180,13 @@ def _reads_grouped_heads(trial: AttentionSubject) -> bool:
     declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
     if declared or trial.device != "cpu" or not can_fork():
         return False
-    case = _PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2)
+    case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2)
 
     def answers_in(order: Literal["interleaved", "tiled"]) -> bool:
         ordered = AttentionSubject(
             trial.declaration.but(grouped_heads=order), dtypes=trial.dtypes, arithmetic=trial.arithmetic
         )
-        return _is_right(ordered, case, if_refused=False)
+        return is_right(ordered, case, if_refused=False)
 
     return fate_of(lambda: answers_in("interleaved") or answers_in("tiled"), TRIAL_S) == "yes"
 
@@ -239,7 +195,7 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     """Why a plain call of float32, or its backward, is refused under torch.autocast, or None if neither is."""
     if "float32" not in trial.dtypes:
         return "no float32"
-    x = build(_PLAIN, trial.alignment).but(autocast=torch.bfloat16)
+    x = build(PLAIN, trial.alignment).but(autocast=torch.bfloat16)
     try:
         trial(x)
     except (SubjectRaised, NotApplicable) as problem:
@@ -261,7 +217,7 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     What is undeclared is left to the laws about it, so that one deviation does not break all the others.
     """
     conventions = trial.declaration
-    plain = _PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
+    plain = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
     dead = [plain.but(mask="all-dead", mask_form=form) for form in ("boolean", "additive") if trial.has(form)]
     scales = [plain.but(is_causal=True, scale=scale) for scale in (0.0, -0.5)]
     can_scale = trial.has("scale") and trial.has("is_causal")
@@ -274,27 +230,8 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     return frozenset(
         what
         for what, declared in does.items()
-        if not (all(_is_right(trial, case) for case in cases[what]) if declared is None else declared)
+        if not (all(is_right(trial, case) for case in cases[what]) if declared is None else declared)
     )
-
-
-def _is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
-    """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
-    x = build(case, trial.alignment)
-    try:
-        if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
-            return False
-    except NotApplicable:
-        return if_refused
-    except LawBroken:
-        return False
-    try:
-        found = trial.gradients(x)
-    except NotApplicable:
-        return True
-    except LawBroken:
-        return False
-    return all(bool(each.isfinite().all()) for each in found if each is not None)
 
 
 def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithmetic, str]:
@@ -319,7 +256,7 @@ def _computes_in_float32(trial: AttentionSubject) -> bool:
     coarse = AttentionSubject(
         trial.declaration, dtypes=trial.dtypes, arithmetic={"float64": IN_FLOAT32}, device=trial.device
     )
-    calls = [build(_PLAIN.but(dtype="float64", seed=seed), trial.alignment) for seed in range(3)]
+    calls = [build(PLAIN.but(dtype="float64", seed=seed), trial.alignment) for seed in range(3)]
     try:
         found = [(x, trial(x)) for x in calls]
     except (LawBroken, NotApplicable):

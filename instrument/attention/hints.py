@@ -1,0 +1,95 @@
+"""What plain calls show of conventions that are not declared: notes for the reader of a verdict, who may declare them.
+
+A hint changes nothing of what is judged. A bug can look like a convention, and only its author knows.
+"""
+
+import inspect
+
+from headcheck.attention.case import Case
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN, attempt, is_right
+from headcheck.signatures import parameters_of
+
+MASKED = PLAIN.but(mask="random", kv_len=5)
+HINTS = (
+    ("true_means", "block", "boolean", MASKED),
+    ("causal", "bottom-right", "is_causal", PLAIN.but(is_causal=True, kv_len=5)),
+    ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
+)
+"""A convention, what it may be instead, the feature that it is of, and a case that tells."""
+
+
+def hints(trial: AttentionSubject) -> list[str]:
+    """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
+    notes = [_layout_note(trial), *_otherwise(trial), _mask_note(trial), unrecognised_note(trial)]
+    return [note for note in notes if note]
+
+
+def _otherwise(trial: AttentionSubject) -> list[str]:
+    """What a plain call is right under, and is not as declared."""
+    return [
+        f"a plain call is right if {field}={value!r} is declared, and wrong as it is"
+        for field, value, feature, case in HINTS
+        if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
+    ]
+
+
+def _mask_note(trial: AttentionSubject) -> str:
+    """Of which kind the masks are, where those of the other kind have another effect."""
+    if trial.declaration.masks is not None or not (trial.has("boolean") and trial.has("additive")):
+        return ""
+    boolean = _right(trial, MASKED) or _right_if(trial, MASKED, "true_means", "block")
+    additive = _right(trial, MASKED.but(mask_form="bias"))
+    if boolean is additive:
+        return ""
+    kind, other = ("boolean", "an additive") if boolean else ("additive", "a boolean")
+    return f"{other} attn_mask has another effect than torch's: if none is meant, declare masks=({kind!r},)"
+
+
+def _right_if(trial: AttentionSubject, case: Case, field: str, value: str) -> bool:
+    """Whether a call is right under another convention."""
+    return _right(
+        AttentionSubject(
+            trial.declaration.but(**{field: value}),
+            dtypes=trial.dtypes,
+            arithmetic=trial.arithmetic,
+            device=trial.device,
+            refused=trial.refused,
+        ),
+        case,
+    )
+
+
+def _right(trial: AttentionSubject, case: Case) -> bool:
+    return is_right(trial, case.but(dtype=trial.dtypes[0]), if_refused=False)
+
+
+def _layout_note(trial: AttentionSubject) -> str:
+    """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
+    case = PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
+    if trial.is_packed or attempt(trial, case) is None:
+        return ""
+    for layout in ("bhsd", "bshd"):
+        turned = AttentionSubject(
+            trial.declaration.but(layout=layout),
+            dtypes=trial.dtypes,
+            arithmetic=trial.arithmetic,
+            device=trial.device,
+        )
+        if attempt(turned, case) is None:
+            return f"the shapes are those of layout {layout}: declare headcheck.Attention(..., layout={layout!r})"
+    return ""
+
+
+def unrecognised_note(trial: AttentionSubject) -> str:
+    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+    parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [each.name for each in parameters if each.kind not in stars]
+    unknown = [name for name in names if name not in trial.arguments.values()]
+    if not unknown:
+        return ""
+    said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
+    if "attn_mask" in trial.arguments:
+        return said
+    return f"{said}; if {unknown[0]} is the mask, declare arguments={{'attn_mask': '{unknown[0]}'}}"

@@ -1,0 +1,61 @@
+"""What an undeclared function returns in every call: the output alone, or a tuple of several things."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import named
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import PACKED, Attention
+
+NEAR = 0.05
+"""How far the weights or the log-sum-exp may be from the oracle's to be taken for them: laws say the rest."""
+
+
+def as_returned(
+    declaration: Attention, dtypes: Iterable[str], device: str = "cpu"
+) -> tuple[Attention, list[str]]:
+    """The declaration with `returns`, where a plain call returns a tuple and nothing is declared; and a note of it."""
+    if declaration.returns is not None or declaration.layout == PACKED:
+        return declaration, []
+    for dtype in dtypes:
+        case = Case(
+            dtype=dtype, batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4, seed=1
+        )
+        subject = AttentionSubject(
+            declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device
+        )
+        x = build(case, subject.alignment)
+        try:
+            with torch.no_grad():
+                returned = subject.returned(x, subject.arguments_for(x))
+        except (LawBroken, NotApplicable):
+            continue
+        if not isinstance(returned, tuple | list):
+            return declaration, []
+        names = tuple(_name(x, part) for part in returned)
+        if names.count("output") != 1:
+            return declaration, []
+        return declaration.but(returns=names), [_note(names)]
+    return declaration, []
+
+
+def _name(x: Inputs, part: Any) -> str:
+    """What one of the returned things is."""
+    if not isinstance(part, Tensor) or not part.is_floating_point():
+        return "other"
+    exact = x.problem.attended
+    for name, wanted in (("weights", exact.weights), ("log_sum_exp", exact.log_sum_exp)):
+        if part.shape == wanted.shape and (part.detach().cpu().double() - wanted).abs().max() <= NEAR:
+            return name
+    return "output" if part.ndim == x.query.ndim and part.shape[-1] == x.value_dim else "other"
+
+
+def _note(names: tuple[str, ...]) -> str:
+    judged = ", of which the others are not judged" if "other" in names else ""
+    return f"every call returns ({', '.join(names)}){judged}: as if declared, returns={names!r}"

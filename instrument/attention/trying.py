@@ -1,0 +1,42 @@
+"""One plain call of a subject, and how it goes."""
+
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import LawBroken, NotApplicable, within
+
+PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
+
+
+def attempt(trial: AttentionSubject, case: Case) -> str | None:
+    """Why a call does not work, in words, or None if it does."""
+    failure = failure_of(trial, build(case, trial.alignment))
+    return None if failure is None else str(failure)
+
+
+def failure_of(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable | None:
+    """Why a call does not work, or None if it does."""
+    try:
+        trial(x)
+    except (LawBroken, NotApplicable) as problem:
+        return problem
+    return None
+
+
+def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
+    """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
+    x = build(case, trial.alignment)
+    try:
+        if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
+            return False
+    except NotApplicable:
+        return if_refused
+    except LawBroken:
+        return False
+    try:
+        found = trial.gradients(x)
+    except NotApplicable:
+        return True
+    except LawBroken:
+        return False
+    return all(bool(each.isfinite().all()) for each in found if each is not None)

@@ -1,0 +1,102 @@
+"""Functions that return more than the output in every call, and hints at conventions that were not declared."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headcheck
+from headcheck.errors import SubjectError
+
+
+def weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+    """As much teaching code has it: the weights come with the output, and a mask is boolean."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -1e9)
+    weights = scores.softmax(-1)
+    return weights @ value, weights
+
+
+def squared(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """The weights that it returns are others than those that it uses."""
+    output, weights = weighted(query, key, value)
+    return output, weights**2
+
+
+def with_log_sum_exp(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """A list, the output in the middle."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    return [None, scores.softmax(-1) @ value, scores.logsumexp(-1)]
+
+
+def verdict_of(subject: Any, laws: str = "accuracy/output-is") -> headcheck.Verdict:
+    return headcheck.verify(subject, profile="quick", dtype="float32", laws=laws)
+
+
+def test_weights_beside_the_output_are_judged() -> None:
+    """A tuple is read as a plain call shows it, and what is recognised is held to the laws about it."""
+    verdict = verdict_of(headcheck.Attention(weighted, masks=("boolean",), empty_rows="mean"), "features")
+    assert (
+        "every call returns (output, weights): as if declared, returns=('output', 'weights')" in verdict.notes
+    )
+    rows = {row.name_in_role: row.outcome for row in verdict.laws}
+    assert rows["features/returned-weights-are-within-the-bound"] == "holds", repr(verdict)
+
+
+def test_what_is_not_recognised_is_not_judged_but_said() -> None:
+    """Other numbers than the weights are no weights, unless they are declared to be."""
+    verdict = verdict_of(squared)
+    assert verdict.conforms
+    assert any("(output, other), of which the others are not judged" in note for note in verdict.notes)
+    declared = headcheck.Attention(squared, returns=("output", "weights"))
+    assert verdict_of(declared, "features/returned-weights-are").verdict == "breaks"
+
+
+def test_the_output_may_stand_anywhere() -> None:
+    """Each thing is known by what it is."""
+    verdict = verdict_of(with_log_sum_exp, "features/log-sum-exp-is")
+    assert verdict.conforms
+    assert any("(other, output, log_sum_exp)" in note for note in verdict.notes)
+
+
+def test_what_is_declared_is_held_to() -> None:
+    """A call that returns less than declared breaks the law at hand, and an output is named once."""
+    declared = headcheck.Attention(lambda q, k, v: weighted(q, k, v)[0], returns=("output", "weights"))
+    (row,) = verdict_of(declared).laws
+    assert "where every call returns output, weights" in row.reason
+    with pytest.raises(SubjectError, match="names the output not once"):
+        headcheck.Attention(weighted, returns=("weights",))
+
+
+def blocking(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    """True blocks."""
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, None if attn_mask is None else ~attn_mask
+    )
+
+
+def bottom_right(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+    """The last query sees the last key."""
+    below = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril(key.shape[-2] - query.shape[-2])
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, below if is_causal else None)
+
+
+@pytest.mark.parametrize(
+    ("function", "hint"),
+    [
+        (weighted, "declare masks=('boolean',)"),
+        (blocking, "a plain call is right if true_means='block' is declared"),
+        (bottom_right, "a plain call is right if causal='bottom-right' is declared"),
+    ],
+)
+def test_a_note_hints_at_a_convention(function: Any, hint: str) -> None:
+    """What would make a plain call right is said; nothing is judged otherwise for it."""
+    assert any(hint in note for note in verdict_of(function).notes)
+
+
+def test_nothing_is_hinted_at_where_plain_calls_are_right() -> None:
+    """Of torch's own function there is nothing to say."""
+    notes = verdict_of(torch.nn.functional.scaled_dot_product_attention).notes
+    assert not any("declare" in note for note in notes)
