@@ -4,6 +4,7 @@ import inspect
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -138,6 +139,12 @@ def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def _is_an_option(parameter: inspect.Parameter | None) -> bool:
+    """Whether its default is none that an axis, a tensor or an eps has: a flag, a word, or a count such as block=128."""
+    default = parameter.default if parameter is not None else None
+    return isinstance(default, bool | str) or (isinstance(default, int) and default > 1)
+
+
 def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int) -> str | int | None:
     """How a function takes an argument: by a keyword, at a place, or not at all.
 
@@ -150,6 +157,8 @@ def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int
     if named is not None:
         by_place = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
         return list(parameters).index(named) if by_place else named
+    if _is_an_option(next(islice(parameters.values(), place, None), None)):
+        return None
     kinds = [each.kind for each in parameters.values()]
     if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):
         return aliases[0]

@@ -56,6 +56,18 @@ def test_a_layout_whose_shapes_do_not_fit_is_not_tried() -> None:
     assert fitting == ["out-in"]
 
 
+def test_a_layer_within_a_layer_has_the_outer_name() -> None:
+    """As labml has it: query.linear is a projection of queries, and output one of the output."""
+    module = nn.ModuleDict(
+        {each: nn.ModuleDict({"linear": nn.Linear(4, 4)}) for each in ("query", "key", "value")}
+    )
+    module["output"] = nn.Linear(4, 4)
+    places = found_projections(module, 2, Layout())
+    found = places["w_k"].read(lambda parameter: parameter.detach())
+    assert torch.equal(found, module["key"]["linear"].weight)
+    assert torch.equal(places["w_o"].read(lambda parameter: parameter.detach()), module["output"].weight)
+
+
 def test_torchs_fused_weight_is_q_then_k_then_v() -> None:
     """in_proj_weight holds w_q, w_k, w_v one under the other."""
     module = nn.MultiheadAttention(4, 2)

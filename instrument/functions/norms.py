@@ -15,6 +15,7 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.norm_bounds import Affine, Row, output_bound, row_gradient_bounds
+from headcheck.functions.norm_modules import as_function
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import units
 from headcheck.functions.subject import FunctionSubject, Gradients
@@ -24,7 +25,6 @@ from headcheck.signatures import parameters_of
 NORMS = ("layer_norm", "rms_norm")
 """The roles that share the laws of properties/norms."""
 WEIGHT = ("weight", "gamma", "scale", "w", "g")
-EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps")
 DEFAULT_EPS = 1e-5
 TINY = 1e-7
 """The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
@@ -255,8 +255,16 @@ class NormSubject(FunctionSubject[NormInputs]):
 class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     """Case, declaration and subject of a norm."""
 
+    classes = True
+    """A class is made with a width, and with eps where it takes one."""
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
     cure = "its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
+
+    def prepare(
+        self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[FunctionSubject[NormInputs], list[str]]:
+        """A module, made or to be made, is called with the weights that the laws give."""
+        return super().prepare(as_function(declaration), dtypes=dtypes, device=device, seed=seed)
 
     def find_out(self, subject: NormSubject) -> list[str]:
         """Which of a few widths are refused aloud. SubjectError: all but one raise, as of a module of one width."""

@@ -53,6 +53,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
     def lacks(self, feature: str) -> str | None:
         if feature == "base" and self.declaration.frequencies is not None:
             return "has a table of frequencies"
+        if feature == "base":  # A base that is declared is the one it has, argument or none.
+            return None if self.places["base"] is not None else self.FEATURES["base"]
         return super().lacks(feature)
 
     def rotary_dim(self, dim: int) -> int:

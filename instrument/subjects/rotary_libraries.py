@@ -15,7 +15,7 @@ ROWS = 600
 """The longest sequence that is made for those that turn rows."""
 
 
-def _by_rows(turn: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def by_rows(turn: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """f(x, positions) by a function that turns (batch, heads, length, dim) as if positions were 0, 1, 2, ..."""
     import torch
     from torch import Tensor
@@ -36,7 +36,7 @@ def _by_rows(turn: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _rowed(name: str, turn: Callable[[Any], Any], **more: Any) -> Rotary:
     given = {"gradients": True, "effort": 0.3} | more
-    return Rotary(_by_rows(turn), name=name, max_position=ROWS - 1, fractional=False, negative=False, **given)
+    return Rotary(by_rows(turn), name=name, max_position=ROWS - 1, fractional=False, negative=False, **given)
 
 
 @builtin(
@@ -274,7 +274,7 @@ def equinox_rotary() -> Rotary:
             output = jax.vmap(jax.vmap(made))(jax.numpy.asarray(array(whole)))
             return tensor(output, whole.dtype)
 
-        return _by_rows(turn)(x, positions)  # type: ignore[no-any-return]
+        return by_rows(turn)(x, positions)  # type: ignore[no-any-return]
 
     return Rotary(
         turned,

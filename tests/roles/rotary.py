@@ -120,6 +120,11 @@ def growing(x: Tensor, positions: Tensor, memory: dict[int, Any] | None = None) 
     return by_halves(x, *((cos[:, None], sin[:, None]) if positions.ndim == 2 else (cos, sin)))
 
 
+@right("A base that is no argument, and is declared, as Llama 3 has it.", base=500_000, **FLOAT32)
+def declared_base(x: Tensor, positions: Tensor) -> Tensor:
+    return by_halves(x, *table(positions, x.shape[-1], 500_000.0))
+
+
 @right("Heads after the length.", layout="bshd")
 def heads_inside(x: Tensor, positions: Tensor) -> Tensor:
     return half(x.transpose(1, 2), positions).transpose(1, 2)

@@ -35,6 +35,12 @@ def last_axis(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
 
 
+@right("In pieces along the last axis; their number is no axis.")
+def in_pieces(x: Tensor, pieces: int = 4) -> Tensor:
+    size = -(-max(1, x.shape[-1]) // pieces)
+    return torch.cat([each * 1.0 for each in torch.softmax(x, -1).split(size, dim=-1)], dim=-1)
+
+
 @right("The axis is called axis.")
 def by_axis(x: Tensor, axis: int = -1) -> Tensor:
     return torch.softmax(x, dim=axis)

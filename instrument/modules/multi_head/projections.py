@@ -111,6 +111,12 @@ def _meaning(path: str) -> tuple[str | None, bool]:
     layer = leaf in ("weight", "bias")
     named = [each for each in owners if not each.isdigit()] if layer else [leaf]
     name = named[-1].lower().replace("_", "") if named else ""
+    if name in ONLY_OUT and NAMES.get(owner := "".join(named[-2:-1]).lower().replace("_", "")) in (
+        "q",
+        "k",
+        "v",
+    ):
+        name = owner  # A layer within one for the query, key or value.
     if layer and name in IN_ORDER and owners[-1] in "0123":
         return "qkvo"[int(owners[-1])], False
     torchs = leaf.endswith("proj_weight")
