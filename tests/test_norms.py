@@ -193,3 +193,15 @@ def test_a_function_of_that_name_is_recognised(name: str) -> None:
     """torch's functions and classes spelled in either way."""
     assert of(name).recognises(getattr(functional, name))
     assert of(name).recognises(getattr(torch.nn, {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}[name]))
+
+
+def test_squares_that_overflow_are_told() -> None:
+    """Eager code in float16 loses rows of large entries: it is allowed for, and a note says so."""
+
+    def squared_in_half(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+    _, notes = prepared("rms_norm", squared_in_half, "float16")
+    assert any("entries of 300 are not normalised" in note for note in notes)
+    _, notes = prepared("rms_norm", functional.rms_norm, "float16")
+    assert not any("entries of 300" in note for note in notes)

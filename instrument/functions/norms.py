@@ -31,6 +31,10 @@ TINY = 1e-7
 EPS_BESIDE = (
     "eps: beside the root, x / (root + eps), as found; the laws ask for the root of the sum, and break"
 )
+SQUARES_OVERFLOW = (
+    "float16: entries of 300 are not normalised, as their squares overflow; an arithmetic that stores each step "
+    "allows for it"
+)
 ROUNDED = 1e-5
 """The share of those squares below which what is measured is rounding in float32."""
 WIDTHS = tuple(range(1, 10))
@@ -167,6 +171,13 @@ class NormSubject(FunctionSubject[NormInputs]):
         size, first = self._first_of(t, eps=eps)
         return abs(first - t / (size + eps)) < 1e-3
 
+    def squares_overflow(self) -> bool:
+        """Whether a row (300, -300, ...) of float16, whose squares it has no number for, does not come back as ones."""
+        if "float16" not in self.dtypes or self.declaration.arithmetic is not None:
+            return False
+        _, first = self._first_of(300.0, dtype=torch.float16)
+        return not 0.5 < first < 2
+
     def _measured_eps(self) -> float:
         """Of a row (t, -t, ...) the mean is 0 and the variance v = t^2, or less of an odd one: y = t / sqrt(v + eps).
 
@@ -178,9 +189,11 @@ class NormSubject(FunctionSubject[NormInputs]):
             return 0.0
         return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
 
-    def _first_of(self, t: float, eps: float = DEFAULT_EPS) -> tuple[float, float]:
+    def _first_of(
+        self, t: float, eps: float = DEFAULT_EPS, dtype: torch.dtype = torch.float32
+    ) -> tuple[float, float]:
         """The root mean square of a row (t, -t, ...), and the first of its output; 0 where there is none."""
-        x = alternating(NormInputs(NormCase(), torch.ones(1, 1, self.width(2))), t)
+        x = alternating(NormInputs(NormCase(), torch.ones(1, 1, self.width(2), dtype=dtype)), t)
         one = torch.ones_like(x[0, 0])
         given = {"weight": one - self.declaration.weight_offset, "bias": one - one}
         inputs = NormInputs(NormCase(), x, eps=eps).but(**{n: given[n] for n in self.affine if self.has(n)})
@@ -322,11 +335,12 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return {"eps": subject.own_eps}
 
     def notes(self, subject: NormSubject) -> list[str]:
+        overflow = [SQUARES_OVERFLOW] if subject.squares_overflow() else []
         if subject.own_eps is None:
-            return [EPS_BESIDE] if subject.adds_eps_to_the_root() else []
+            return [*overflow, EPS_BESIDE] if subject.adds_eps_to_the_root() else overflow
         if subject.declaration.eps is not None:
-            return []
-        return [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+            return overflow
+        return [*overflow, f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
 
 
 def alternating(x: NormInputs, size: float) -> Tensor:

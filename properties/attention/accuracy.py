@@ -175,17 +175,20 @@ LOW = "an additive mask is added to the scores, whatever its size"
 @law(
     source=LOW,
     formula="every B_ij near -2^15: O = softmax(scale Q K^T + B) V",
-    guards="Biases clamped at -1e4, where the mask of another library ends.",
+    guards="Biases clamped at -1e4, where the mask of another library ends; a running maximum that is not below zero.",
     needs=("additive",),
     given=(no_mask, not_causal, without("sinks"), at_least(kv_len=2)),
     share=0.5,
 )
 def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """Biases that are all far below zero weigh the keys by how far they are apart."""
-    low = -(2.0**15)
+    """Biases that are all far below zero weigh the keys by how far they are apart, be the first keys hidden or not."""
+    low, random = -(2.0**15), x.generator("steps")
     step = max(1.0, -low * 2 * torch.finfo(x.dtype).eps)
-    steps = torch.randint(0, 4, (x.q_len, x.kv_len), generator=x.generator("steps"))
-    return _exact(attention, x.but(attn_mask=(low + step * steps.double()).to(x.dtype), generic=False))
+    biases = low + step * torch.randint(0, 4, (x.q_len, x.kv_len), generator=random).double()
+    first = torch.randint(0, x.kv_len, (x.q_len, 1), generator=random)
+    if torch.rand((), generator=random) < 0.5:
+        biases = biases.masked_fill(torch.arange(x.kv_len) < first, -torch.inf)
+    return _exact(attention, x.but(attn_mask=biases.to(x.dtype), generic=False))
 
 
 @law(

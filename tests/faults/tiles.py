@@ -238,6 +238,18 @@ def maximum_starts_at_zero(call: Call) -> Tensor:
 
 
 @fault(
+    "A row that is hidden in its first tile keeps a maximum of zero: later scores far below it lose their weights.",
+    breaks="accuracy/low-biases-keep-their-differences",
+    naive="SV",
+    when=("a first tile that is hidden", "later scores below -104"),
+    replaces=blocked.raise_top,
+)
+def zero_for_a_hidden_tile(top: Tensor, scores: Tensor) -> Tensor:
+    raised = blocked.raise_top(top, scores)
+    return raised.masked_fill(raised == NEVER, 0.0)
+
+
+@fault(
     "The maximum of the first tile serves for all tiles.",
     breaks=(
         "accuracy/a-moving-maximum-rescales-all",

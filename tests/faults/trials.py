@@ -183,6 +183,8 @@ def numeric(dtype: torch.dtype) -> Iterator[Call]:
     yield draw(dtype, kv_len=24, slope=30.0, mask="full").but(scale=-1.0)
     yield draw(dtype, kv_len=24, gain=30.0, mask="full")
     for bottom in (-120.0, -2000.0):
+        hidden_first = torch.full((5, 24), bottom).masked_fill(torch.arange(24) < 18, NEVER)
+        yield draw(dtype, kv_len=24).but(attn_mask=hidden_first.to(dtype))
         low = draw(dtype, kv_len=24, mask="two")
         yield low.but(query=torch.ones_like(low.query), key=low.key + bottom / 3**0.5)
     yield draw(dtype, q_len=2, kv_len=1100, slope=3.0)
