@@ -44,6 +44,10 @@ class Inputs:
         """Inputs of the same shape with other numbers."""
         return self.but(x=-self.x.flip(-1) + 1)
 
+    def idle(self) -> Self:
+        """Inputs of the same shape for which there may be nothing to do."""
+        return self
+
     @property
     def dtype(self) -> torch.dtype:
         return self.x.dtype

@@ -127,6 +127,10 @@ class RotaryInputs(Inputs):
         """The same tokens elsewhere."""
         return self.but(positions=positions)
 
+    def idle(self) -> "RotaryInputs":
+        """At position 0."""
+        return self.at(torch.zeros_like(self.positions))
+
     @property
     def furthest(self) -> float:
         """The largest position."""

@@ -32,10 +32,9 @@ def page(outcomes: Sequence[Outcome], corpus: Corpus, date: str, picture: str = 
         *_table_of_runs(of_runs),
         "",
         *_efforts(of_runs),
-        "",
         *_remarks(of_runs),
     ]
-    if whole:
+    if any(each.way is Way.ALL for each in whole):
         first = [each for each in whole if each.seed == whole[0].seed and each.profile == whole[0].profile]
         swift = {each.id: each for each in outcomes if each.broken and each.way is Way.FIRST}
         lines += ["", "## The kill matrix", "", *_matrix(first, corpus, picture)]
@@ -59,6 +58,12 @@ def _table_of_runs(of_runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _efforts(of_runs: Sequence[Run]) -> Iterator[str]:
+    if any(each.way is Way.NAMED for run in of_runs for each in run.faults):
+        yield "Where only was asked whether a fault is caught, the laws that are named for it were judged before the"
+        yield "others, and nothing was measured."
+        yield ""
+    if not any(effort(run.faults) for run in of_runs):
+        return
     yield "To the first broken law, median and worst:"
     yield ""
     yield "| profile | seed | seconds | examples | numbers in the smallest counterexample |"
@@ -71,6 +76,7 @@ def _efforts(of_runs: Sequence[Run]) -> Iterator[str]:
                 f"| {run.profile} | {run.seed} | {taken.seconds[0]:.2f}, {taken.seconds[1]:.1f} "
                 f"| {taken.examples[0]:.0f}, {taken.examples[1]:,} | {numbers} |"
             )
+    yield ""
 
 
 def _remarks(of_runs: Sequence[Run]) -> Iterator[str]:

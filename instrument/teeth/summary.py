@@ -106,9 +106,9 @@ class Effort:
 
 
 def effort(faults: Iterable[Outcome]) -> Effort | None:
-    """Of the faults that were caught, in the order of a verdict; None if none was."""
-    caught = [each for each in faults if each.broken and each.way is not Way.NAMED]
-    if not caught:
+    """Of the faults that were caught, in the order of a verdict; None if none was, or that order was left."""
+    caught = [each for each in faults if each.broken]
+    if not caught or any(each.way is Way.NAMED for each in caught):
         return None
     seconds = [each.first_s for each in caught]
     examples = [each.until_broken for each in caught]
