@@ -16,7 +16,8 @@ from headcheck.reference.norms import layer_norm
 class LayerNorm(Norm):
     """A layer norm with its conventions.
 
-    function: f(x, weight, bias, eps) -> a tensor like x, normalised along the last axis.
+    function: f(x, weight, bias, eps) -> a tensor like x, normalised along the last axis; or a module, or a class that
+    makes one from a width, whose parameters are given in its calls.
     arithmetic in 16 bits: "wide" rounds the result, "flash" also the normalised row before the weight
     multiplies it, "opwise" each step; with rescale="input" the sums of the gradients over rows are kept in 16 bits.
     """

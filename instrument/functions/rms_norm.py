@@ -15,7 +15,8 @@ from headcheck.reference.norms import rms_norm
 class RMSNorm(Norm):
     """An RMS norm with its conventions.
 
-    function: f(x, weight, eps) -> a tensor like x, normalised along the last axis.
+    function: f(x, weight, eps) -> a tensor like x, normalised along the last axis; or a module, or a class that makes
+    one from a width, whose parameter is given in its calls.
     arithmetic in 16 bits: "wide" rounds the result, "flash" also the normalised row before the weight multiplies
     it (Llama), "opwise" each step; with rescale="input" the sums of the gradients over rows are kept in 16 bits.
     """
