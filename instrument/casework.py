@@ -41,6 +41,7 @@ class CaseRole(ABC, Generic[AnyCase]):
     """What is the same for every role that is not attention: how cases are drawn and made simpler."""
 
     name: ClassVar[str]
+    sizes: ClassVar[tuple[str, ...]] = ()
     case: type[AnyCase]
 
     @abstractmethod

@@ -144,10 +144,14 @@ class _Conventions(_Common):
     """Whether is_causal works for every scale, or for one above zero only; None: one law asks, others avoid it."""
     grouped_heads: Literal["interleaved", "tiled", False] | None = None
     """Which key head a query head reads when there are fewer key heads."""
-    value_dim: bool = True
-    """Whether value's dim may differ from head_dim."""
-    rectangular: bool = True
-    """Whether q_len may differ from kv_len."""
+    head_dims: tuple[int, ...] | None = None
+    """The head dims that it takes, and of value; None: all, but those that plain calls refuse in so many words."""
+    length_multiple: int | None = None
+    """What q_len and kv_len have to be a multiple of; None: 1, but for what plain calls refuse in so many words."""
+    value_dim: bool | None = None
+    """Whether value's dim may differ from head_dim; None: yes, if a plain call does not refuse it in so many words."""
+    rectangular: bool | None = None
+    """Whether q_len may differ from kv_len; None: yes, if a plain call does not refuse it in so many words."""
     scale: bool | None = None
     dropout: bool | None = None
     window: bool | None = None

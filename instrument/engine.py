@@ -153,6 +153,7 @@ class Engine:
         """Run a law on one case."""
         self.watch(law, case)
         try:
+            self._require_sizes(law, case)
             with time_limit(self.profile.limit_s):
                 found = law.check(self.subject, self.role.build(case, self.subject))
                 comparisons = [found] if isinstance(found, Comparison) else list(found or ())
@@ -169,6 +170,12 @@ class Engine:
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
+
+    def _require_sizes(self, law: Law, case: Any) -> None:
+        """NotApplicable: the subject takes no sizes of which the law speaks."""
+        spoken_of = law.required(case)
+        if any(getattr(spoken_of, size) != getattr(case, size) for size in self.role.sizes):
+            raise NotApplicable("takes no sizes of which the law speaks")
 
     def _glances(self, law: Law) -> int:
         """So many examples are a first look at a law: they are run again later, a twenty-fifth of the work."""

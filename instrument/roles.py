@@ -50,6 +50,8 @@ class Role(Protocol):
     """One kind of subject: how its cases are drawn, built, simplified and read."""
 
     name: str
+    sizes: tuple[str, ...]
+    """The fields of a case that a subject may take some of only: a law that speaks of others says nothing."""
 
     def recognises(self, attribute: Any) -> bool:
         """Whether a plain callable, by its name or its kind, is one of this role."""

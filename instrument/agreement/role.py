@@ -20,6 +20,7 @@ class AgreementRole:
     """Case and inputs are those of the role attention, so that a case of a pair can be replayed on each side."""
 
     name = "agreement"
+    sizes = attention.sizes
     declaration = Pair
 
     def recognises(self, attribute: Any) -> bool:

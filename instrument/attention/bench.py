@@ -10,6 +10,8 @@ from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.returning import as_returned
+from headcheck.attention.sizes import sized
+from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -35,7 +37,8 @@ class Bench:
     """The subject on the bench: the conventions known so far, and how a call goes under others."""
 
     def __init__(self, declaration: Attention, device: str) -> None:
-        self.declaration, _ = as_returned(declaration, DTYPES, device)
+        in_sizes, _ = as_sized(declaration, DTYPES, device)
+        self.declaration, _ = as_returned(in_sizes, DTYPES, device)
         self.device = device
         self.dtype = "float32"
 
@@ -55,8 +58,12 @@ class Bench:
             "head_dim": 4,
             "value_dim": 4,
         }
-        x = build(Case(**{"dtype": self.dtype, "seed": 1, **sizes, **fields}), alignment)
+        x = self.built(alignment, seed=1, **{**sizes, **fields})
         return x.but(query=torch.zeros_like(x.query))
+
+    def built(self, alignment: masks.Alignment = "top-left", **fields: Any) -> Inputs:
+        """The inputs of a case, in sizes that the subject takes."""
+        return build(sized(Case(**{"dtype": self.dtype, **fields}), self.declaration), alignment)
 
     def subject(self, **conventions: Any) -> AttentionSubject:
         """The subject as it would be with these conventions."""

@@ -14,6 +14,7 @@ from headcheck.attention import patterns
 from headcheck.attention.case import Case
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import AXES, PATTERNS
+from headcheck.attention.sizes import sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
 from headcheck.numbers import DOZEN, NUMBER, numbers_that_fit
@@ -79,7 +80,7 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
 
 def shorter(case: Case, subject: AttentionSubject) -> Case:
     """Both lengths the smaller one, where the subject takes equal ones only: `fit` would take the larger."""
-    if subject.declaration.rectangular:
+    if subject.declaration.rectangular is not False:
         return case
     return case.but(q_len=min(case.q_len, case.kv_len), kv_len=min(case.q_len, case.kv_len))
 
@@ -186,7 +187,7 @@ def fit(case: Case, subject: AttentionSubject) -> Case:
 
 def _supported(case: Case, subject: AttentionSubject) -> Case:
     """Only features and forms that the subject has."""
-    return case.but(**_features_off(case, subject), **_forms_taken(case, subject))
+    return sized(case.but(**_features_off(case, subject), **_forms_taken(case, subject)), subject.declaration)
 
 
 def _features_off(case: Case, subject: AttentionSubject) -> dict[str, Any]:
@@ -209,9 +210,7 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if case.dtype not in subject.dtypes:
         changes["dtype"] = subject.dtypes[0]
-    if not conventions.value_dim:
-        changes["value_dim"] = case.head_dim
-    if not conventions.rectangular:
+    if conventions.rectangular is False:
         changes["q_len"] = changes["kv_len"] = min(max(case.q_len, case.kv_len), SQUARE)
     if subject.is_packed:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))

@@ -16,6 +16,7 @@ from headcheck.attention import packs
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
+from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention, accepted_arguments
@@ -97,7 +98,8 @@ class Edge:
             return f"{row.absent}, as declared"
         if self.declaration.returns is not None and feature in RETURN_ARGUMENTS:
             return None if feature in self.declaration.returns else "is not among what every call returns"
-        if value is None and row.argument not in self.arguments and feature not in self.found:
+        read_off = value is None and feature != "rectangular"
+        if read_off and row.argument not in self.arguments and feature not in self.found:
             return self.refused.get(feature, row.absent)
         return self.refused.get(feature)
 
@@ -282,7 +284,9 @@ class Edge:
         return dict(zip(("output", *extras), values, strict=True))
 
     def returned(self, x: Inputs, arguments: Arguments) -> Any:
-        """What the implementation returns, as it is."""
+        """What the implementation returns, as it is. NotApplicable: such sizes are not asked for."""
+        if why := why_not(x, self.declaration):
+            raise NotApplicable(why)
         given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
         tensors = [given.pop(name) for name in ("query", "key", "value")]
         named: dict[str, Any] = {**given, **arguments.plain}

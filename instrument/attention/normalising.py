@@ -11,8 +11,8 @@ import torch
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import build
 from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable, within
 
 BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
@@ -30,14 +30,12 @@ def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
     coarse = AttentionSubject(
         trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
     )
-    x = build(
-        Case(dtype=dtype, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4), trial.alignment
-    )
+    x = built(trial, Case(dtype=dtype, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4))
     query, value = torch.ones_like(x.query), torch.ones_like(x.value)
     found = []
     try:
         for score in SCORES:
-            key = torch.full_like(x.key, score / 2)  # Four of them, by the default scale of a half.
+            key = torch.full_like(x.key, score / x.key.shape[-1] ** 0.5)  # By the default scale.
             y = x.but(query=query, key=key, value=value, generic=False)
             output, expected = trial(y), trial.expected(y)
             found.append([within(output, expected, each.bound(y)).broken for each in (trial, coarse)])

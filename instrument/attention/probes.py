@@ -17,7 +17,6 @@ from torch import Tensor
 
 from headcheck.arithmetic import MODELS, Arithmetic, inferred, named
 from headcheck.attention.bench import Bench, Finding, Found, probe
-from headcheck.attention.case import Case
 from headcheck.attention.hints import unrecognised_note
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
@@ -59,14 +58,19 @@ def layout(bench: Bench) -> Finding:
 @probe(compared="value_dim other than head_dim", otherwise="True")
 def value_dim(bench: Bench) -> Finding:
     """Whether value may have another dim than query and key."""
-    x = bench.inputs(value_dim=3)
+    if bench.declaration.value_dim is False:
+        return Finding("value_dim", False, "another dim than that of query and key is refused")
+    dims = bench.declaration.head_dims or (4, 3)
+    x = bench.inputs(head_dim=dims[0], value_dim=dims[-1])
     return _supported("value_dim", bench, x, "value of another dim than query and key")
 
 
 @probe(compared="q_len other than kv_len", otherwise="True")
 def rectangular(bench: Bench) -> Finding:
     """Whether there may be fewer queries than keys."""
-    x = bench.inputs(q_len=2)
+    if bench.declaration.rectangular is False:
+        return Finding("rectangular", False, "fewer queries than keys are refused")
+    x = bench.inputs(q_len=2, kv_len=2 * (bench.declaration.length_multiple or 0) or 5)
     return _supported("rectangular", bench, x, "2 queries and 5 keys")
 
 
@@ -80,10 +84,9 @@ def any_strides(bench: Bench) -> Finding:
 @probe()
 def default_scale(bench: Bench) -> Finding:
     """The scale where none is given; it cannot be declared."""
-    x = build(
-        Case(dtype=bench.dtype, heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=2)
-    )
-    scales = {"1 / sqrt(head_dim)": 0.5, "1": 1.0, "1 / head_dim": 0.25}
+    x = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=2)
+    dim = x.query.shape[-1]
+    scales = {"1 / sqrt(head_dim)": dim**-0.5, "1": 1.0, "1 / head_dim": 1 / dim}
     found = bench.which(
         "default scale",
         scales,
@@ -100,9 +103,7 @@ def default_scale(bench: Bench) -> Finding:
 @probe()
 def scale(bench: Bench) -> Finding:
     """Whether a given scale is used."""
-    x = build(
-        Case(dtype=bench.dtype, heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=3)
-    )
+    x = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=3)
     return _feature("scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
 
 
@@ -321,9 +322,7 @@ def further_features(bench: Bench) -> Iterator[Finding]:
     }
     for feature, asked in uses.items():
         if bench.subject(**{feature: None}).lacks(feature) is None:
-            plain = build(
-                Case(dtype=bench.dtype, heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4)
-            )
+            plain = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4)
             x = build(replace(plain.case, **asked))
             yield _feature(feature, bench, plain, x, f"{feature} on random numbers")
 

@@ -13,7 +13,7 @@ def reading_the_weights(attention: AttentionSubject, x: Inputs) -> Inputs:
     dims beyond the keys read as zero.
     """
     width = x.kv_len
-    if not attention.declaration.value_dim:
+    if attention.declaration.value_dim is False:
         width = max(x.kv_len, x.head_dim)
         padding = (0, width - x.head_dim)
         x = x.but(

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
 
@@ -30,7 +31,7 @@ def as_returned(
         subject = AttentionSubject(
             declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device
         )
-        x = build(case, subject.alignment)
+        x = built(subject, case)
         try:
             with torch.no_grad():
                 returned = subject.returned(x, subject.arguments_for(x))

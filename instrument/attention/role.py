@@ -32,6 +32,7 @@ class AttentionRole:
     """Case: `headcheck.attention.case.Case`; inputs: `Inputs`; subject: `AttentionSubject`."""
 
     name = "attention"
+    sizes = ("q_len", "kv_len", "head_dim", "value_dim")
 
     def recognises(self, attribute: Any) -> bool:
         return "attention" in getattr(attribute, "__name__", "")

@@ -22,8 +22,9 @@ from headcheck.attention.normalising import (
     normalises_by_log_sum_exp,
 )
 from headcheck.attention.returning import as_returned
+from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt, failure_of, is_right
+from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_right
 from headcheck.calling import SubjectRaised, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -59,12 +60,13 @@ def prepare(
 ) -> tuple[AttentionSubject, list[str]]:
     """The subject as laws see it, and what was found out about it."""
     wanted = dtypes or declaration.dtypes or DTYPES
+    declaration, size_notes = as_sized(declaration, wanted, device)
     declaration, returned_notes = as_returned(declaration, wanted, device)
     trial = AttentionSubject(
         declaration, dtypes=wanted, arithmetic={d: named("native") for d in wanted}, device=device
     )
     supported, notes = _supported_dtypes(trial, wanted)
-    notes += returned_notes
+    notes += [*size_notes, *returned_notes]
     trial.dtypes = supported
     trial.refused.update(_refused(trial))
     if _reads_grouped_heads(trial):
@@ -127,7 +129,7 @@ def _plain_calls(
     """Why each plain call does not work, or None if it does."""
     for (length, dim), dtype in product(_SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
-        yield failure_of(trial, build(PLAIN.but(dtype=dtype, **sizes), trial.alignment))
+        yield failure_of(trial, built(trial, PLAIN.but(dtype=dtype, **sizes)))
 
 
 def _refused(trial: AttentionSubject) -> dict[str, str]:
@@ -145,8 +147,8 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
         "sinks": plain.but(sinks=True),
         "alibi": plain.but(alibi=True),
     }
-    calls = {feature: build(case, trial.alignment) for feature, case in uses.items()}
-    calls["dropout"] = build(plain, trial.alignment).but(dropout_p=0.5)
+    calls = {feature: built(trial, case) for feature, case in uses.items()}
+    calls["dropout"] = built(trial, plain).but(dropout_p=0.5)
     refused = {}
     for feature, x in calls.items():
         if trial.has(feature) and not trial.declared(feature):
@@ -195,7 +197,7 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     """Why a plain call of float32, or its backward, is refused under torch.autocast, or None if neither is."""
     if "float32" not in trial.dtypes:
         return "no float32"
-    x = build(PLAIN, trial.alignment).but(autocast=torch.bfloat16)
+    x = built(trial, PLAIN).but(autocast=torch.bfloat16)
     try:
         trial(x)
     except (SubjectRaised, NotApplicable) as problem:
@@ -256,7 +258,7 @@ def _computes_in_float32(trial: AttentionSubject) -> bool:
     coarse = AttentionSubject(
         trial.declaration, dtypes=trial.dtypes, arithmetic={"float64": IN_FLOAT32}, device=trial.device
     )
-    calls = [build(PLAIN.but(dtype="float64", seed=seed), trial.alignment) for seed in range(3)]
+    calls = [built(trial, PLAIN.but(dtype="float64", seed=seed)) for seed in range(3)]
     try:
         found = [(x, trial(x)) for x in calls]
     except (LawBroken, NotApplicable):

@@ -2,15 +2,21 @@
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.sizes import sized
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable, within
 
 PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
 
 
+def built(trial: AttentionSubject, case: Case) -> Inputs:
+    """The inputs of a plain case, in sizes that the subject takes."""
+    return build(sized(case, trial.declaration), trial.alignment)
+
+
 def attempt(trial: AttentionSubject, case: Case) -> str | None:
     """Why a call does not work, in words, or None if it does."""
-    failure = failure_of(trial, build(case, trial.alignment))
+    failure = failure_of(trial, built(trial, case))
     return None if failure is None else str(failure)
 
 
@@ -25,7 +31,7 @@ def failure_of(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable 
 
 def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
     """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
-    x = build(case, trial.alignment)
+    x = built(trial, case)
     try:
         if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
             return False

@@ -27,7 +27,7 @@ from headcheck.attention.patterns import AXES
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same, within
-from headcheck.given import alternately, at_least, at_most, one_in, one_of
+from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 
@@ -198,7 +198,7 @@ def causal_equals_its_mask(attention: AttentionSubject, x: Inputs) -> Comparison
     formula="mask M = bias (0 where M, -inf elsewhere)",
     guards="A float mask treated as boolean or ignored (pytorch 92554, mlverse 1205), booleans added as 0 and 1.",
     needs=("boolean", "additive"),
-    given=(boolean_mask,),
+    given=(boolean_mask, one_in(12, having(batch=1, q_len=1, kv_len=1025))),
 )
 def boolean_equals_additive(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A boolean mask does what its additive form does, 0 and minus infinity."""

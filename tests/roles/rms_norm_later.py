@@ -31,6 +31,7 @@ class _Weighted(torch.autograd.Function):
     "In 16 bits the gradient of the weight is added up in 16 bits, row by row.",
     breaks="gradients/gradients-are-within-the-bound",
     real="https://github.com/linkedin/Liger-Kernel/pull/950",
+    arithmetic="flash",
 )
 def weight_gradient_in_sixteen_bits(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return _Weighted.apply(x, weight, eps)

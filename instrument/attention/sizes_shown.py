@@ -1,0 +1,152 @@
+"""Which sizes a function takes: declared, or, where it is not, all but those that plain calls refuse in so many words."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from headcheck.arithmetic import named
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import build
+from headcheck.attention.sizes import listed
+from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import REFUSALS, SubjectRaised
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.declarations import PACKED, Attention
+
+DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
+"""The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
+LENGTHS = (1, 2, 3, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
+FIRST_DIMS, FIRST_LENGTHS = (3, 320), (1, 17)
+MULTIPLES = (256, 128, 64, 32, 16, 8, 4, 2)
+SAYING_SO = re.compile(
+    r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)", re.IGNORECASE
+)
+"""What a RuntimeError has to say to be a refusal of a size: others are findings."""
+
+
+def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
+    """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
+
+    Nothing is tried of packs, of what may refuse any call, and of subjects whose every call is slow.
+    """
+    if declaration.layout == PACKED or declaration.may_refuse or declaration.effort < 1:
+        return declaration, []
+    for dtype in dtypes:
+        trial = _Trial(declaration, dtype, device)
+        if trial.answers(3, 4):
+            return trial.narrowed(3, 4)
+    for dtype in dtypes:
+        trial = _Trial(declaration, dtype, device)
+        for length, dim in (
+            (128, 64),
+            (256, 128),
+            (16, 16),
+            (128, 128),
+            (64, 32),
+            (3, 64),
+            (3, 16),
+            (128, 4),
+            (16, 8),
+        ):
+            if trial.answers(length, dim):
+                return trial.narrowed(length, dim)
+    return declaration, []
+
+
+class _Trial:
+    """Plain calls of one dtype and of many sizes."""
+
+    def __init__(self, declaration: Attention, dtype: str, device: str) -> None:
+        self.declaration, self.dtype = declaration, dtype
+        self.subject = AttentionSubject(
+            declaration.but(head_dims=None, length_multiple=None),
+            dtypes=(dtype,),
+            arithmetic={dtype: named("native")},
+            device=device,
+        )
+
+    def failure(self, length: int, dim: int, **sizes: int) -> BaseException | None:
+        """What a call raises, or None if it returns anything."""
+        fields: dict[str, Any] = {
+            "q_len": length,
+            "kv_len": length,
+            "head_dim": dim,
+            "value_dim": dim,
+            **sizes,
+        }
+        x = build(Case(dtype=self.dtype, batch=1, heads=2, kv_heads=2, **fields), self.subject.alignment)
+        try:
+            with torch.no_grad():
+                self.subject.returned(x, self.subject.arguments_for(x))
+        except SubjectRaised as raised:
+            return raised.problem
+        except (LawBroken, NotApplicable) as problem:
+            return problem
+        return None
+
+    def answers(self, length: int, dim: int) -> bool:
+        return self.failure(length, dim) is None
+
+    def refusals(self, sizes: Sequence[tuple[int, int]], **more: int) -> dict[tuple[int, int], str]:
+        """Length and dim of calls that are refused -> in which words."""
+        failures = {size: self.failure(*size, **more) for size in sizes}
+        return {size: _said(each) for size, each in failures.items() if each is not None and is_refusal(each)}
+
+    def narrowed(self, length: int, dim: int) -> tuple[Attention, list[str]]:
+        """The declaration with what is refused left out. A call of that length and that dim returns."""
+        changes: dict[str, Any] = {}
+        notes = []
+        if self.declaration.head_dims is None and (refused := self._dims_refused(length)):
+            changes["head_dims"] = taken = tuple(each for each in DIMS if (length, each) not in refused)
+            notes.append(
+                f"head_dims: {listed(taken)}, as plain calls show; others: {next(iter(refused.values()))}"
+            )
+        if self.declaration.length_multiple is None and (refused := self._lengths_refused(dim)):
+            taken = tuple(each for each in LENGTHS if (each, dim) not in refused)
+            multiple = next((m for m in MULTIPLES if taken and not any(each % m for each in taken)), 1)
+            if multiple > 1:
+                changes["length_multiple"] = multiple
+                said = next(iter(refused.values()))
+                notes.append(f"lengths: multiples of {multiple}, as plain calls show; others: {said}")
+        if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
+            changes["rectangular"] = False
+            notes.append(f"q_len other than kv_len: not asked for ({said})")
+        other = next(
+            (
+                each
+                for each in changes.get("head_dims") or self.declaration.head_dims or (dim + 1,)
+                if each != dim
+            ),
+            dim,
+        )
+        if self.declaration.value_dim is None and (said := self._refuses(length, dim, value_dim=other)):
+            changes["value_dim"] = False
+            notes.append(f"value_dim other than head_dim: not asked for ({said})")
+        return self.declaration.but(**changes), notes
+
+    def _dims_refused(self, length: int) -> dict[tuple[int, int], str]:
+        if not self.refusals([(length, dim) for dim in FIRST_DIMS]):
+            return {}
+        return self.refusals([(length, dim) for dim in DIMS])
+
+    def _lengths_refused(self, dim: int) -> dict[tuple[int, int], str]:
+        if not self.refusals([(length, dim) for length in FIRST_LENGTHS]):
+            return {}
+        return self.refusals([(length, dim) for length in LENGTHS])
+
+    def _refuses(self, length: int, dim: int, **sizes: int) -> str:
+        """In which words other sizes are refused; '' where they are not."""
+        return next(iter(self.refusals([(length, dim)], **sizes).values()), "")
+
+
+def is_refusal(problem: BaseException) -> bool:
+    """Whether an exception says that such sizes are not taken; others are for the laws to tell."""
+    if isinstance(problem, RuntimeError) and not isinstance(problem, NotImplementedError):
+        return bool(SAYING_SO.search(str(problem)))
+    return isinstance(problem, REFUSALS)
+
+
+def _said(problem: BaseException) -> str:
+    return str(SubjectRaised(problem))

@@ -1,0 +1,109 @@
+"""Functions that take some sizes only, as most kernels do: declared, or refused by plain calls in so many words."""
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+import headcheck
+from headcheck.attention.case import Case
+from headcheck.attention.sizes import sized
+from headcheck.attention.sizes_shown import as_sized
+
+FLOAT32 = ("float32",)
+
+
+def tiled(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """As the flash kernel of a tutorial: four head dims, whole blocks."""
+    assert q.shape[-1] in (16, 32, 64, 128)
+    assert q.shape[-2] % 16 == 0 and k.shape[-2] % 16 == 0
+    return scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def tiled_wrongly(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """The same, that forgets the last block of three or more."""
+    keys = k.shape[-2] - 16 if k.shape[-2] > 32 else k.shape[-2]
+    return tiled(q, k[..., :keys, :], v[..., :keys, :], causal)
+
+
+def alike(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One shape for all three."""
+    if not q.shape == k.shape == v.shape:
+        raise ValueError("one shape for all three")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def in_eights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Refused as CUDA code does."""
+    if q.shape[-1] % 8:
+        raise RuntimeError("head_size should be a multiple of 8")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def crashes(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """An odd head dim is no refusal, but a slip."""
+    half = q.shape[-1] // 2
+    return scaled_dot_product_attention(q.reshape(*q.shape[:-1], 2, half).flatten(-2), k, v)
+
+
+def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str]]:
+    return as_sized(headcheck.Attention(function, **declared), FLOAT32, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (tiled, {"head_dims": (16, 32, 64, 128), "length_multiple": 16}),
+        (alike, {"rectangular": False, "value_dim": False}),
+        (in_eights, {"head_dims": (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)}),
+        (crashes, {}),
+        (scaled_dot_product_attention, {}),
+    ],
+)
+def test_what_plain_calls_refuse_is_not_asked_for(function: Any, found: dict[str, Any]) -> None:
+    """By an assertion, a ValueError, or a RuntimeError that says so; a crash is a finding."""
+    declaration, notes = shown(function)
+    fields = ("head_dims", "length_multiple", "rectangular", "value_dim")
+    assert {name: value for name in fields if (value := getattr(declaration, name)) is not None} == found
+    assert len(notes) == len(found)
+
+
+def test_what_is_declared_is_not_found_out() -> None:
+    """It is what the author says, though more would work."""
+    declaration, notes = shown(scaled_dot_product_attention, head_dims=(64,), length_multiple=8)
+    assert (declaration.head_dims, declaration.length_multiple, notes) == ((64,), 8, [])
+
+
+def test_a_case_gets_the_nearest_sizes() -> None:
+    """Dims from those that are taken, lengths up to the next multiple."""
+    declaration = headcheck.Attention(tiled, head_dims=(16, 64), length_multiple=16, value_dim=False)
+    case = sized(Case(q_len=1, kv_len=17, head_dim=40, value_dim=3), declaration)
+    assert (case.q_len, case.kv_len, case.head_dim, case.value_dim) == (16, 32, 16, 16)
+
+
+def test_a_kernel_of_few_sizes_is_judged() -> None:
+    """Nearly every law speaks of it; those of other sizes are not applicable, with the reason."""
+    verdict = headcheck.verify(
+        tiled, profile="quick", dtype="float32", laws=("masks", "accuracy", "symmetry")
+    )
+    broken = {row.name_in_role for row in verdict.broken}
+    assert broken <= {"accuracy/the-mask-is-not-scaled"}, repr(verdict)  # torch's own, at a scale of zero.
+    assert sum(row.outcome == "holds" for row in verdict.laws) > 15
+    reasons = [row.reason for row in verdict.laws if row.outcome == "not-applicable"]
+    assert any("takes lengths that are multiples of 16 only" in reason for reason in reasons)
+
+
+def test_a_fault_of_such_a_kernel_is_found() -> None:
+    """The counterexample is of sizes that it takes."""
+    verdict = headcheck.verify(tiled_wrongly, profile="quick", dtype="float32", laws="accuracy")
+    (row,) = (row for row in verdict.broken if row.name_in_role == "accuracy/output-is-within-the-bound")
+    assert row.counterexample is not None
+    assert "kv_len=48" in row.counterexample.case
+
+
+def test_a_law_of_other_sizes_says_nothing() -> None:
+    """One key alone is no case of a kernel of whole blocks."""
+    verdict = headcheck.verify(tiled, profile="quick", dtype="float32", laws="one-key-gives-its-value")
+    (row,) = verdict.laws
+    assert (row.outcome, row.reason) == ("not-applicable", "takes no sizes of which the law speaks")
