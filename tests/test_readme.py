@@ -69,6 +69,11 @@ def test_every_fence_is_understood() -> None:
         ),
         ("docs/models.md", r"(?s)(\d+) built-in subjects.*?(\d+) deviate", "of {} models {} deviate"),
         (
+            "docs/teeth.md",
+            r"gate \| 4 \| (\d+) of .*\n\| quick \| 0 \| (\d+) of",
+            "catches all {} at each of five seeds, the quick profile {},",
+        ),
+        (
             "docs/peers.md",
             r"headcheck, quick profile \| (\d+ of \d+) \| (\d+ of \d+) ",
             "| headcheck, quick profile | {} | {} |",
