@@ -82,6 +82,25 @@ def test_a_case_gets_the_nearest_sizes() -> None:
     assert (case.q_len, case.kv_len, case.head_dim, case.value_dim) == (16, 32, 16, 16)
 
 
+def test_lengths_become_equal_where_they_have_to_be() -> None:
+    """Of two the larger one, so that a plain case of unequal lengths is one that is taken."""
+    declaration = headcheck.Attention(alike, rectangular=False)
+    case = sized(Case(q_len=3, kv_len=4), declaration)
+    assert (case.q_len, case.kv_len) == (4, 4)
+
+
+def masked_alike(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    """One length for both, and zeros where there are no keys."""
+    assert q.shape == k.shape == v.shape
+    return scaled_dot_product_attention(q, k, v, attn_mask)
+
+
+def test_dead_rows_are_tried_in_sizes_that_are_taken() -> None:
+    """A refusal of unequal lengths says nothing of queries without keys."""
+    verdict = headcheck.verify(masked_alike, profile="quick", dtype="float32", laws="dead-rows")
+    assert not any("dead rows" in note for note in verdict.notes)
+
+
 def test_a_kernel_of_few_sizes_is_judged() -> None:
     """Nearly every law speaks of it; those of other sizes are not applicable, with the reason."""
     verdict = headcheck.verify(

@@ -44,8 +44,6 @@ WORK = 1_000_000
 """The largest numbers of scores, and of products of their sums: they bound the time of an example."""
 PACK = 4096
 """Tokens of one pack at most: a right function may hold a mask of all of them by all."""
-SQUARE = 257
-"""The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
 
 
 def draw(random: Random, subject: AttentionSubject) -> Case:
@@ -210,8 +208,6 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if case.dtype not in subject.dtypes:
         changes["dtype"] = subject.dtypes[0]
-    if conventions.rectangular is False:
-        changes["q_len"] = changes["kv_len"] = min(max(case.q_len, case.kv_len), SQUARE)
     if subject.is_packed:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))
     if not conventions.any_strides and case.layout in ("dim-first", "mixed"):

@@ -6,19 +6,22 @@ from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.declarations import Attention
 
+SQUARE = 257
+"""The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
+
 
 def sized(case: Case, declaration: Attention) -> Case:
     """The case in the nearest sizes that are taken."""
-    changes: dict[str, int] = {}
+    head_dim, value_dim, q_len, kv_len = case.head_dim, case.value_dim, case.q_len, case.kv_len
     if dims := declaration.head_dims:
-        changes["head_dim"], changes["value_dim"] = _near(case.head_dim, dims), _near(case.value_dim, dims)
-    if multiple := declaration.length_multiple or 0:
-        changes["q_len"], changes["kv_len"] = (
-            -(-each // multiple) * multiple for each in (case.q_len, case.kv_len)
-        )
+        head_dim, value_dim = _near(head_dim, dims), _near(value_dim, dims)
     if declaration.value_dim is False:
-        changes["value_dim"] = changes.get("head_dim", case.head_dim)
-    return case.but(**changes) if changes else case
+        value_dim = head_dim
+    if declaration.rectangular is False:
+        q_len = kv_len = min(max(q_len, kv_len), SQUARE)
+    if multiple := declaration.length_multiple or 0:
+        q_len, kv_len = (-(-length // multiple) * multiple for length in (q_len, kv_len))
+    return case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
 
 
 def why_not(x: Inputs, declaration: Attention) -> str:

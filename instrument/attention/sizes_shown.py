@@ -1,7 +1,7 @@
 """Which sizes a function takes: declared, or, where it is not, all but those that plain calls refuse in so many words."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,16 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
+from headcheck.forks import can_fork, fate_of
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
 LENGTHS = (1, 2, 3, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
 FIRST_DIMS, FIRST_LENGTHS = (3, 320), (1, 17)
+WHOLE_BLOCKS = ((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8))
+"""Length and dim of calls that kernels of few sizes take."""
+PATIENCE_S = 10.0
+"""Seconds for a first look."""
 MULTIPLES = (256, 128, 64, 32, 16, 8, 4, 2)
 SAYING_SO = re.compile(
     r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)", re.IGNORECASE
@@ -33,26 +38,33 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
     """
     if declaration.layout == PACKED or declaration.may_refuse or declaration.effort < 1:
         return declaration, []
-    for dtype in dtypes:
+    tried = tuple(dtypes)
+    if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
+        return declaration, []
+    for dtype in tried:
         trial = _Trial(declaration, dtype, device)
         if trial.answers(3, 4):
             return trial.narrowed(3, 4)
-    for dtype in dtypes:
+    for dtype in tried:
         trial = _Trial(declaration, dtype, device)
-        for length, dim in (
-            (128, 64),
-            (256, 128),
-            (16, 16),
-            (128, 128),
-            (64, 32),
-            (3, 64),
-            (3, 16),
-            (128, 4),
-            (16, 8),
-        ):
+        for length, dim in WHOLE_BLOCKS:
             if trial.answers(length, dim):
                 return trial.narrowed(length, dim)
     return declaration, []
+
+
+def asked_apart(question: Callable[[], bool], device: str) -> bool:
+    """The answer of a copy of this process, which a subject may end or hang: then a law will meet that too."""
+    if device != "cpu" or not can_fork():
+        return question()
+    return fate_of(question, PATIENCE_S) == "yes"
+
+
+def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
+    """Whether no plain call returns, or one of a few other sizes is refused."""
+    trials = (_Trial(declaration, dtype, device) for dtype in dtypes)
+    trial = next((each for each in trials if each.answers(3, 4)), None)
+    return trial is None or trial.narrowed(3, 4)[0] != declaration
 
 
 class _Trial:
