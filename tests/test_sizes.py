@@ -10,6 +10,7 @@ import headcheck
 from headcheck.attention.case import Case
 from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
+from headcheck.errors import SubjectError
 
 FLOAT32 = ("float32",)
 
@@ -73,6 +74,13 @@ def test_what_is_declared_is_not_found_out() -> None:
     """It is what the author says, though more would work."""
     declaration, notes = shown(scaled_dot_product_attention, head_dims=(64,), length_multiple=8)
     assert (declaration.head_dims, declaration.length_multiple, notes) == ((64,), 8, [])
+
+
+@pytest.mark.parametrize("wrong", [{"head_dims": 64}, {"head_dims": ()}, {"length_multiple": 0}])
+def test_sizes_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+    """In one line, which names the field."""
+    with pytest.raises(SubjectError, match=next(iter(wrong))):
+        headcheck.Attention(tiled, **wrong)
 
 
 def test_a_case_gets_the_nearest_sizes() -> None:
