@@ -210,8 +210,8 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(
                 f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
             )
-        dims = self.head_dims
-        if dims is not None and not (isinstance(dims, tuple) and dims and all(_counts(dim) for dim in dims)):
+        dims: object = self.head_dims  # Whatever was written.
+        if dims is not None and not (isinstance(dims, tuple) and dims and all(map(_counts, dims))):
             raise SubjectError(f"head_dims={dims!r} names no head dims: head_dims=(64, 128)")
         if self.length_multiple is not None and not _counts(self.length_multiple):
             raise SubjectError(f"length_multiple={self.length_multiple!r} is no whole number above zero")
