@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from headcheck.numbers import (
-    DOZEN,
-    NUMBER,
+    A_DOZEN,
     READABLE,
     below,
     dropped,
@@ -71,7 +70,7 @@ class CaseRole(ABC, Generic[AnyCase]):
     def drawn(self, subject: Any) -> SearchStrategy[AnyCase]:
         """The same space in small, every number drawn."""
         tensors = [name for name in self.case.AXES if name != "cotangent"]
-        lists = st.tuples(*(st.lists(NUMBER, min_size=DOZEN, max_size=DOZEN) for _ in tensors))
+        lists = st.tuples(*(A_DOZEN for _ in tensors))
         return st.tuples(st.integers(0, 2**63), lists).map(
             lambda both: self._from_numbers(both[0], both[1], subject)
         )

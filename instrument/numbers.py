@@ -14,18 +14,22 @@ from headcheck.recipes import Recipe
 
 AnyCase = TypeVar("AnyCase", bound=Recipe)
 
-NUMBER: SearchStrategy[float] = st.one_of(
-    st.integers(-3, 3).map(float),
-    st.floats(-4, 4, width=16),
-    st.sampled_from((0.5, -0.5, 0.001, 10.0, -10.0, 1000.0, -1000.0)),
+DOZEN = 12
+"""So many are drawn for a tensor, then repeated or cut to its shape: Hypothesis spends its effort where it is seen."""
+NUMBERS = (
+    *(0.0, -0.0, 2.0**-14, 0.001, 1 / 3, 0.5, -0.5, 10.0, -10.0, 1000.0, -1000.0) * 6,
+    *(0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0) * 6,
+    *(round(number / 18, 3) for number in range(-74, 74)),
 )
-"""One number of a drawn case."""
+"""What each number of a drawn case is one of: roundish ones, large ones, and others up to 4."""
+A_DOZEN: SearchStrategy[list[float]] = st.binary(min_size=DOZEN, max_size=DOZEN).map(
+    lambda drawn: [NUMBERS[byte % len(NUMBERS)] for byte in drawn]
+)
+"""A byte for each number, since Hypothesis takes as long to draw one number as it does for all the bytes."""
 READABLE = 48
 """A case is written out number by number when its tensors hold at most this many."""
 SMALL = 64
 """A tensor of at most this many numbers is shown in full."""
-DOZEN = 12
-"""So many are drawn for a tensor, then repeated or cut to its shape: Hypothesis spends its effort where it is seen."""
 
 
 def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:

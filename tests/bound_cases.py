@@ -239,7 +239,8 @@ def output_excess(case: Case, observed: Tensor, arithmetic: Arithmetic, generic:
 
 def every_bound(case: Case, arithmetic: Arithmetic, generic: bool) -> Iterator[Tensor]:
     problem = case.problem
-    yield from forward_bounds(problem, arithmetic, case.dtype, generic=generic)
+    forward = forward_bounds(problem, arithmetic, case.dtype, generic=generic)
+    yield from (forward.output, forward.weights, forward.log_sum_exp)
     cotangent = torch.ones_like(problem.attended.output)
     for bound in gradient_bounds(problem, cotangent, arithmetic, case.dtype, generic=generic):
         if bound is not None:

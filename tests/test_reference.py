@@ -124,20 +124,20 @@ def arguments(posed: Posed) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, An
     return tensors, {"scale": question.scale} | {name: getattr(problem, name) for name in names}
 
 
-def of_one_party(bounds: Any) -> Any:
+def of_one_party(problem: Problem) -> ForwardBounds:
     """In float64 a bound allows for the rounding of both parties; the second oracle does not round."""
-    return type(bounds)(*(None if each is None else each / 2 for each in bounds))
+    bounds = forward_bounds(problem, NATIVE, torch.float64)
+    return ForwardBounds(problem, bounds.parties[:1])
 
 
 def bounds_of(posed: Posed) -> ForwardBounds:
-    found: ForwardBounds = of_one_party(forward_bounds(posed.problem, NATIVE, torch.float64))
-    return found
+    return of_one_party(posed.problem)
 
 
 def gradient_bounds_of(posed: Posed) -> GradientBounds:
-    cotangent = posed.question.cotangent
-    found: GradientBounds = of_one_party(gradient_bounds(posed.problem, cotangent, NATIVE, torch.float64))
-    return found
+    """The half of it likewise."""
+    bounds = gradient_bounds(posed.problem, posed.question.cotangent, NATIVE, torch.float64)
+    return GradientBounds(*(None if each is None else each / 2 for each in bounds))
 
 
 def require_within(observed: Tensor, true: exact.Exact, bound: Tensor, what: str) -> None:
@@ -272,7 +272,7 @@ def test_softmax_and_log_sum_exp_of_any_row(scores: list[float], sink: float | N
     keep = ~row.isneginf()
     question = exact.Question(one, nothing, nothing, one, scale=1.0, keep=keep, bias=finite, sinks=sinks)
     problem = Problem(one, nothing, nothing, 1.0, may_attend=keep, bias=finite, sinks=sinks)
-    true, bound = exact.answer(question), of_one_party(forward_bounds(problem, NATIVE, torch.float64))
+    true, bound = exact.answer(question), of_one_party(problem)
     row_sinks = None if sinks is None else sinks[None, :, None]
     require_within(softmax(row, row_sinks), true.weights, bound.weights, "softmax")
     require_within(log_sum_exp(row, row_sinks), true.log_sum_exp, bound.log_sum_exp, "log-sum-exp")

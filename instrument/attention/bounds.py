@@ -12,7 +12,8 @@ sum_i p_i (exp(e_i) - 1) (v_ij - o_j) / sum_i w_i: *centred*, so that a constant
 scores and a one-hot softmax cost nothing. Masked keys enter nowhere.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -24,12 +25,80 @@ from headcheck.attention.mixture import Share, from_heaviest, mixture_error, sha
 from headcheck.attention.problem import Problem
 
 
-class ForwardBounds(NamedTuple):
-    """The largest |computed - exact| that the declared arithmetic explains. inf: anything may come out."""
+class SubjectBounds:
+    """The bounds with an oracle that does not round, and the rows they are computed from; each when it is asked for."""
 
-    output: Float[Tensor, "batch heads q_len value_dim"]
-    weights: Float[Tensor, "batch heads q_len kv_len"]
-    log_sum_exp: Float[Tensor, "batch heads q_len"]
+    def __init__(
+        self, problem: Problem, arithmetic: Arithmetic, dtype: torch.dtype, lam: float | None
+    ) -> None:
+        self.problem = problem
+        self.arithmetic = arithmetic
+        self.rounding = arithmetic.rounding(dtype)
+        self.lam = lam
+        self.rows = exponent_errors(problem, arithmetic, self.rounding, lam)
+
+    @cached_property
+    def output(self) -> Float[Tensor, "batch heads q_len value_dim"]:
+        """Of the output."""
+        found = _output_bound(self.problem, self.rows, self._shares, self.rounding, self.lam)
+        if self._common is not None:
+            found = found + self._common * (self.problem.attended.output.abs() + found)
+        return where_defined(self.rows, found)
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "batch heads q_len kv_len"]:
+        """Of the weights."""
+        found = _weights_bound(self.rows, self._shares, self.rounding)
+        if self._common is not None:
+            found = found + self._common * (self.rows.weights + found)
+        found = where_defined(self.rows, found)
+        return found if self.problem.sinks is None else found[..., :-1]
+
+    @cached_property
+    def log_sum_exp(self) -> Float[Tensor, "batch heads q_len"]:
+        """Of the log-sum-exp."""
+        stored = _stored(self.rows.log_sum_exp.abs(), self.rounding)
+        return where_defined(self.rows, log_sum_exp_error(self.rows, self.rounding) + stored)[..., 0]
+
+    @cached_property
+    def _shares(self) -> tuple[Share, Share]:
+        return share_of(self.rows, self.rows.error), share_of(self.rows, from_heaviest(self.rows))
+
+    @cached_property
+    def _common(self) -> Float[Tensor, "batch heads q_len 1"] | None:
+        """The factor, less 1, by which all weights of a row are off where they are exp(s - lse); None elsewhere."""
+        if not self.arithmetic.log_sum_exps:
+            return None
+        stored = self.rounding.scores.unit * self.rows.log_sum_exp.abs()
+        each = _log_sum_exp_rounding(self.rows, self.rounding) + stored
+        return torch.expm1(self.arithmetic.log_sum_exps * each)
+
+
+class ForwardBounds:
+    """The largest |computed - exact| that the declared arithmetic explains. inf: anything may come out.
+
+    parties: the subject, and the oracle where it rounds as well; nobody where nothing is computed.
+    """
+
+    def __init__(self, problem: Problem, parties: Sequence[SubjectBounds]) -> None:
+        self.problem = problem
+        self.parties = parties
+
+    @cached_property
+    def output(self) -> Float[Tensor, "batch heads q_len value_dim"]:
+        """Of the output."""
+        return sum((each.output for each in self.parties), torch.zeros_like(self.problem.attended.output))
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "batch heads q_len kv_len"]:
+        """Of the weights."""
+        return sum((each.weights for each in self.parties), torch.zeros_like(self.problem.attended.weights))
+
+    @cached_property
+    def log_sum_exp(self) -> Float[Tensor, "batch heads q_len"]:
+        """Of the log-sum-exp; without keys it is -inf or the sink, and nothing rounds."""
+        none = torch.zeros_like(self.problem.attended.log_sum_exp)
+        return sum((each.log_sum_exp for each in self.parties), none)
 
 
 def tier(arithmetic: Arithmetic, generic: bool) -> float | None:
@@ -47,50 +116,13 @@ def forward_bounds(
     A subject in float64 is compared with an oracle that rounds as well: both bounds, added.
     """
     if 0 in problem.attended.output.shape or 0 in problem.attended.weights.shape:
-        return _nothing_computed(problem)
-    bounds = subject_bounds(problem, arithmetic, dtype, tier(arithmetic, generic))[1]
-    if dtype != torch.float64:
-        return bounds
-    own = bounds
-    if arithmetic != Arithmetic():
-        own = subject_bounds(problem, Arithmetic(), dtype, tier(Arithmetic(), generic))[1]
-    return ForwardBounds(*(subject + oracle for subject, oracle in zip(bounds, own, strict=True)))
-
-
-def _nothing_computed(problem: Problem) -> ForwardBounds:
-    """Without keys the output is 0 and the log-sum-exp is -inf or the sink: nothing rounds."""
-    return ForwardBounds(
-        output=torch.zeros_like(problem.attended.output),
-        weights=torch.zeros_like(problem.attended.weights),
-        log_sum_exp=torch.zeros_like(problem.attended.log_sum_exp),
-    )
-
-
-def subject_bounds(
-    problem: Problem, arithmetic: Arithmetic, dtype: torch.dtype, lam: float | None
-) -> tuple[Rows, ForwardBounds]:
-    """The bounds with an oracle that does not round, and the rows they were computed from."""
-    rounding = arithmetic.rounding(dtype)
-    rows = exponent_errors(problem, arithmetic, rounding, lam)
-    shares = (share_of(rows, rows.error), share_of(rows, from_heaviest(rows)))
-    log_sum_exp = log_sum_exp_error(rows, rounding) + _stored(rows.log_sum_exp.abs(), rounding)
-    output, weights = (
-        _output_bound(problem, rows, shares, rounding, lam),
-        _weights_bound(rows, shares, rounding),
-    )
-    if arithmetic.log_sum_exps:
-        stored = rounding.scores.unit * rows.log_sum_exp.abs()
-        common = torch.expm1(arithmetic.log_sum_exps * (_log_sum_exp_rounding(rows, rounding) + stored))
-        output = output + common * (problem.attended.output.abs() + output)
-        weights = weights + common * (rows.weights + weights)
-    bounds = ForwardBounds(
-        output=where_defined(rows, output),
-        weights=where_defined(rows, weights),
-        log_sum_exp=where_defined(rows, log_sum_exp)[..., 0],
-    )
-    if problem.sinks is not None:
-        bounds = bounds._replace(weights=bounds.weights[..., :-1])
-    return rows, bounds
+        return ForwardBounds(problem, ())
+    parties = [SubjectBounds(problem, arithmetic, dtype, tier(arithmetic, generic))]
+    if dtype == torch.float64:
+        own = Arithmetic()
+        same = arithmetic == own
+        parties.append(parties[0] if same else SubjectBounds(problem, own, dtype, tier(own, generic)))
+    return ForwardBounds(problem, parties)
 
 
 def log_sum_exp_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len 1"]:

@@ -17,7 +17,7 @@ from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.sizes import sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
-from headcheck.numbers import DOZEN, NUMBER, numbers_that_fit
+from headcheck.numbers import A_DOZEN, numbers_that_fit
 from headcheck.recipes import RARELY
 
 Option = TypeVar("Option")
@@ -250,7 +250,7 @@ def _settled(case: Case) -> Case:
 @st.composite
 def drawn(draw_from: st.DrawFn, subject: AttentionSubject) -> Case:
     """A small case whose every number is drawn."""
-    written = [draw_from(st.lists(NUMBER, min_size=DOZEN, max_size=DOZEN)) for _ in WRITTEN]
+    written = [draw_from(A_DOZEN) for _ in WRITTEN]
     # The numbers are part of the seed: Hypothesis varies them around a seed that it keeps, and would repeat the case.
     case = draw(Random(repr((draw_from(st.integers(0, 2**63)), written))), subject)
     case = case.but(

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, Rounding
 from headcheck.attention.bounds import (
+    SubjectBounds,
     log_sum_exp_error,
     nan_to_inf,
-    subject_bounds,
     tier,
     where_defined,
 )
@@ -84,7 +84,8 @@ def _subject_gradient_bounds(
 ) -> GradientBounds:
     """dQ = scale dS K; dK = scale dS^T Q; dV = P^T dO: each is off by its left factor and by its sum."""
     rounding = arithmetic.rounding(dtype)
-    rows, forward = subject_bounds(problem, arithmetic, dtype, lam)
+    forward = SubjectBounds(problem, arithmetic, dtype, lam)
+    rows = forward.rows
     weights = _Pair(rows.weights, _weights_error(rows, rounding))
     d_weights = _d_weights(problem, cotangent, rows, rounding, lam)
     mean_error = torch.maximum(

@@ -46,7 +46,7 @@ class AttentionSubject(Edge):
         self.empty_rows: EmptyRows = declaration.empty_rows or "zeros"
         self.avoids = frozenset(avoids)
         """What drawn cases leave out (DEAD_ROWS, ...), because one law of its own asks about it."""
-        self.forward_bounds = lru_cache(maxsize=32)(self._forward_bounds)
+        self.forward_bounds = lru_cache(maxsize=8)(self._forward_bounds)
 
     def expected(self, x: Inputs) -> Tensor:
         """The oracle's output, with dead rows by the subject's convention."""
