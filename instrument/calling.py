@@ -1,6 +1,7 @@
 """A call of somebody else's function: timed, and whatever it throws or returns is a finding."""
 
 import inspect
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,9 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.signatures import parameters_of
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Where an object stands in memory, as its repr tells: another place in each run, so that no two messages are equal."""
+
 
 class NoAnswer(LawBroken):
     """A call gave no tensor at all: it raised, returned something else, or cannot be made."""
@@ -24,7 +28,7 @@ class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
     def __init__(self, problem: BaseException) -> None:
-        first_line = str(problem).strip().split("\n", 1)[0]
+        first_line = ADDRESS.sub("", str(problem).strip().split("\n", 1)[0])
         kind = type(problem).__name__
         super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
         self.problem = problem

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+
+from headcheck.calling import SubjectRaised
 
 TRIES = 3
 FACTOR = 16.0
@@ -24,14 +26,17 @@ FLOOR = 8.0
 """Nor is the noise ever taken to be below so many units in the last place of the largest number."""
 
 
-class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types there
-    """The eps of the coarsest floating-point format that any operation gave."""
+class _Formats(TorchFunctionMode):
+    """The eps of the coarsest floating-point format that any function of torch gave.
+
+    Below functions, where tensors are dispatched, flex_attention cannot be watched, and fails from then on.
+    """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # the same
+        super().__init__()
         self.eps = torch.finfo(torch.float64).eps
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         returned = function(*args, **(kwargs or {}))
@@ -64,9 +69,7 @@ def measured_bound(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> flo
     any, nothing can be measured, and the output is taken to be computed in float32.
     """
     movable = [each for each in weights if each.is_floating_point() and each.numel()]
-    with _Formats() as formats:
-        still = call().double()
-    eps = formats.eps if movable else torch.finfo(torch.float32).eps
+    still, eps = _watched(call) if movable else _unwatched(call)
     noise = FLOOR * eps * _largest(still)
     generator = torch.Generator().manual_seed(0)
     for _ in range(TRIES if movable else 0):
@@ -77,6 +80,21 @@ def measured_bound(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> flo
             back = call().double()
         noise = max(noise, _largest(there - 2 * still + back))
     return FACTOR * noise
+
+
+def _watched(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
+    """The output, and the eps of the coarsest format inside."""
+    try:
+        with _Formats() as formats:
+            return call().double(), formats.eps
+    except SubjectRaised:  # Or the watching did: what compiles a part of itself may not bear it.
+        return _unwatched(call)
+
+
+def _unwatched(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
+    """The output, and the eps of float32 or of its own coarser format, which is what it is taken to compute in."""
+    output = call()
+    return output.double(), max(torch.finfo(output.dtype).eps, torch.finfo(torch.float32).eps)
 
 
 def _between_signs(like: Tensor, generator: torch.Generator) -> Tensor:

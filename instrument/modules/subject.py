@@ -168,10 +168,19 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         return self.lacks(feature) is None
 
     def call(self, *arguments: Any, **canonical: Any) -> Any:
-        """One call, with the optional arguments by their canonical names; None is left out."""
+        """One call, with the optional arguments by their canonical names; None is left out.
+
+        NotApplicable: gradients are wanted, and refused by NotImplementedError, where they are not declared.
+        """
         given = {name: value for name, value in canonical.items() if value is not None}
         keywords: dict[str, Any] = {str(self.places[name] or name): value for name, value in given.items()}
-        return self.clock.call(self.function, *arguments, **keywords)
+        try:
+            return self.clock.call(self.function, *arguments, **keywords)
+        except SubjectRaised as why:
+            refused = isinstance(why.problem, NotImplementedError) and torch.is_grad_enabled()
+            if refused and self.declaration.gradients is None:
+                raise NotApplicable(f"is not followed by gradients: {why}") from why
+            raise
 
     def __call__(self, x: AnyInputs) -> Tensor:
         """The output, a copy on the CPU; gradients are wanted under autocast alone, which is for training."""

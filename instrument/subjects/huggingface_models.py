@@ -149,6 +149,9 @@ PROJECTED = ("albert", "mobilebert", "fnet")
 """Encoders that project their vectors before the first layer, past which no skip path leads."""
 
 
+FLEX = "flex_attention"
+SLOW = 0.2
+"""The share of the examples for its eager form, of which a call takes a quarter of a second."""
 WINDOW = 4
 WINDOWED: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"use_sliding_window": True, "max_window_layers": 0},
@@ -169,6 +172,7 @@ def causal_lm(config: Any, name: str = "", **conventions: Any) -> CausalLM:
         "packed": config.model_type not in UNPACKED,
         "variants": _variants("AutoModelForCausalLM", config),
         "arguments": {"use_cache": "use_cache"} if config.model_type in CACHE_BY_KEYWORD else {},
+        "effort": SLOW if _attention_of(config) == FLEX else 1.0,
     }
     return CausalLM(
         lambda: _made("AutoModelForCausalLM", config),
@@ -254,14 +258,32 @@ def _made(auto: str, config: Any) -> Any:
         torch.manual_seed(SEED)
         model = getattr(transformers, auto).from_config(config, dtype=torch.float32).eval()
         _spread(model)
+    if _attention_of(config) == FLEX:
+        _flex_as_it_is()
     return model
+
+
+def _flex_as_it_is() -> None:
+    """flex_attention as torch computes it without a compiler, which takes most of a minute for each new shape."""
+    from torch.nn.attention import flex_attention
+    from transformers.integrations.flex_attention import WrappedFlexAttention
+
+    flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True  # noqa: SLF001  # There is no public way.
+    WrappedFlexAttention.training = False
+    WrappedFlexAttention._is_flex_compiled = True  # noqa: SLF001  # As it is once it has compiled.
+    WrappedFlexAttention._compiled_flex_attention = staticmethod(flex_attention.flex_attention)  # noqa: SLF001
+
+
+def _attention_of(config: Any) -> Any:
+    """The implementation of attention that is asked for, or None."""
+    return config._attn_implementation  # noqa: SLF001  # Written as attn_implementation, read so.
 
 
 def _variants(auto: str, config: Any) -> dict[str, Any]:
     """Where an implementation of attention is asked for: the usual one, to which the model is switched beside it."""
     import transformers
 
-    asked = config._attn_implementation  # noqa: SLF001  # Written as attn_implementation, read so.
+    asked = _attention_of(config)
     model = getattr(transformers, auto)._model_mapping[type(config)]  # noqa: SLF001  # There is no public way.
     switches = model._supports_sdpa and model._can_set_attn_implementation()  # noqa: SLF001  # Its own flags.
     return {"sdpa": partial(_switched, "sdpa")} if switches and asked not in (None, "sdpa") else {}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 
 from headcheck import reference
 from tests.roles import right, wrong
@@ -164,6 +165,20 @@ def attention_in_bfloat16() -> nn.Module:
         narrow = (each.bfloat16() for each in (query, key, value))
         mask = mask | ~mask.any(-1, keepdim=True)
         return functional.scaled_dot_product_attention(*narrow, attn_mask=mask).to(value.dtype)
+
+    return Small(attend=attend)
+
+
+@right(
+    "On flex_attention, which on a CPU refuses what wants gradients, and cannot be watched from below.",
+    effort=0.1,
+)
+def on_flex_attention() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        def seen(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return torch.where(mask[batch, 0, q, k], score, -torch.inf)
+
+        return flex_attention(query, key, value, score_mod=seen)
 
     return Small(attend=attend)
 
