@@ -17,9 +17,11 @@ AnyCase = TypeVar("AnyCase", bound=Recipe)
 DOZEN = 12
 """So many are drawn for a tensor, then repeated or cut to its shape: Hypothesis spends its effort where it is seen."""
 NUMBERS = (
-    *(0.0, -0.0, 2.0**-14, 0.001, 1 / 3, 0.5, -0.5, 10.0, -10.0, 1000.0, -1000.0) * 6,
-    *(0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0) * 6,
-    *(round(number / 18, 3) for number in range(-74, 74)),
+    *(0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0) * 12,
+    *(0.5, -0.5, 0.001, 10.0, -10.0, 1000.0, -1000.0) * 12,
+    *(-0.0, 2.0**-14, -(2.0**-24)),
+    *(round(number / 11, 3) for number in range(-43, 44) if number % 11),
+    *(0.7, -0.07, 0.007, 3.3, -1.1),
 )
 """What each number of a drawn case is one of: roundish ones, large ones, and others up to 4."""
 A_DOZEN: SearchStrategy[list[float]] = st.binary(min_size=DOZEN, max_size=DOZEN).map(
