@@ -19,7 +19,7 @@ from headcheck.signatures import parameters_of
 EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "attn_mask": ("attn_mask", "mask", "attention_mask"),
+    "attn_mask": ("attn_mask", "mask", "attention_mask", "attn_bias"),
     "dropout_p": ("dropout_p",),
     "is_causal": ("is_causal", "causal"),
     "scale": ("scale", "softmax_scale", "sm_scale"),
@@ -37,6 +37,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
+ADDED = "attn_bias"
+"""The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")

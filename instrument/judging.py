@@ -101,12 +101,13 @@ def make_plan(
     seed: int | None = None,
     dtype: Any = None,
     device: str | None = None,
+    declare: Iterable[str] = (),
 ) -> Plan:
-    """What to judge and how, from what a caller gives."""
+    """What to judge and how, from what a caller gives. declare: FIELD=VALUE, as on the command line."""
     chosen = profile_named(profile)
     if seed is None:
         seed = fresh_seed() if chosen.name == "deep" else 0
-    return Plan(subject, chosen, seed, role, dtype_names(dtype), device)
+    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, tuple(declare))
 
 
 def fresh_seed() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headcheck import __version__, heard
 from headcheck.declarations import DTYPES
+from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
@@ -34,7 +35,7 @@ class Plan:
     """One subject, and how it is to be judged.
 
     subject: a SUBJECT as typed, a callable, or a declaration. dtypes: () for what the subject supports.
-    device: None for the first that the subject declares.
+    device: None for the first that the subject declares. declared: FIELD=VALUE, as on the command line.
     """
 
     subject: Any
@@ -43,6 +44,7 @@ class Plan:
     role: str | None = None
     dtypes: tuple[str, ...] = ()
     device: str | None = None
+    declared: tuple[str, ...] = ()
 
     def loaded(self) -> "Loaded":
         """The subject, imported and declared, but not called yet."""
@@ -50,7 +52,7 @@ class Plan:
         if not callable(attribute) and not is_declaration(attribute):
             raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
         role = role_name(attribute, self.role)
-        declaration = role_named(role).declare(attribute, name)
+        declaration = declaring(role_named(role).declare(attribute, name), self.declared)
         function = "" if is_declaration(attribute) else name.rpartition(":")[2]
         return Loaded(self, role, declaration, name or declaration.name, function)
 
@@ -72,6 +74,7 @@ class Plan:
         if self.spec is None:
             return ""
         options = [("--role", self.role), ("--dtype", ",".join(self.dtypes)), ("--device", self.device)]
+        options += [("--declare", each) for each in self.declared]
         given = [part for option, value in options if value for part in (option, value)]
         seed = ["--seed", str(self.seed)] if self.seed else []
         return shlex.join(["headcheck", word, self.spec, *arguments, *given, *seed])
@@ -99,6 +102,7 @@ class Plan:
     def _keywords(self) -> str:
         """What is not at its default, as Python."""
         given = {"dtype": self.dtypes, "device": self.device, "role": self.role, "seed": self.seed}
+        given["declare"] = self.declared
         return "".join(f", {name}={value!r}" for name, value in given.items() if value)
 
 

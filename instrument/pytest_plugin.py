@@ -38,6 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--headcheck-dtype", action="append", help="only these dtypes; repeat, or use commas")
     group.addoption("--headcheck-device", help="default: what the subject declares first, or cpu")
     group.addoption(
+        "--headcheck-declare",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="a convention of the subject, such as layout=bshd; repeat",
+    )
+    group.addoption(
         "--headcheck-baseline", metavar="FILE", help="known deviations (TOML): only what is not listed fails"
     )
     group.addoption("--documents", metavar="DIR", help="headcheck.golden: the folder of the five documents")
@@ -229,6 +236,7 @@ class Session:
                 seed=option("--headcheck-seed"),
                 dtype=option("--headcheck-dtype"),
                 device=option("--headcheck-device"),
+                declare=option("--headcheck-declare"),
             )
             self.workers = Workers(plan)
         return self.workers

@@ -264,7 +264,7 @@ def bshd(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
 
-LAYOUT = "the shapes are those of layout bshd: declare headcheck.Attention(..., layout='bshd')"
+LAYOUT = "the shapes are those of another layout: --declare layout=bshd"
 AT_ONCE = "most laws break at once, as where conventions are not declared: "
 
 

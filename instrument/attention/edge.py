@@ -19,7 +19,7 @@ from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention, accepted_arguments
+from headcheck.declarations import ADDED, PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
 from headcheck.signatures import must_be_given, tensors_by_name
 
@@ -65,6 +65,8 @@ class Edge:
         """Features that the signature does not show, and the function has."""
         require_parameters(declaration.function, declaration.arguments)
         self.arguments = accepted_arguments(declaration.function, declaration.arguments)
+        if declaration.masks is None and self.arguments.get("attn_mask") == ADDED:
+            self.refused["boolean"] = f"takes no boolean attn_mask: {ADDED} is what is added to the scores"
         self.always = must_be_given(declaration.function, self.arguments)
         self.tensors = tensors_by_name(declaration.function)
 

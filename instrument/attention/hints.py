@@ -28,7 +28,7 @@ def hints(trial: AttentionSubject) -> list[str]:
 def _otherwise(trial: AttentionSubject) -> list[str]:
     """What a plain call is right under, and is not as declared."""
     return [
-        f"a plain call is right if {field}={value!r} is declared, and wrong as it is"
+        f"a plain call is right with --declare {field}={value}, and wrong as it is"
         for field, value, feature, case in HINTS
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
     ]
@@ -43,7 +43,7 @@ def _mask_note(trial: AttentionSubject) -> str:
     if boolean is additive:
         return ""
     kind, other = ("boolean", "an additive") if boolean else ("additive", "a boolean")
-    return f"{other} attn_mask has another effect than torch's: if none is meant, declare masks=({kind!r},)"
+    return f"{other} attn_mask has another effect than torch's: if none is meant, --declare masks={kind}"
 
 
 def _right_if(trial: AttentionSubject, case: Case, field: str, value: str) -> bool:
@@ -77,7 +77,7 @@ def _layout_note(trial: AttentionSubject) -> str:
             device=trial.device,
         )
         if attempt(turned, case) is None:
-            return f"the shapes are those of layout {layout}: declare headcheck.Attention(..., layout={layout!r})"
+            return f"the shapes are those of another layout: --declare layout={layout}"
     return ""
 
 
@@ -90,6 +90,8 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     if not unknown:
         return ""
     said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
-    if "attn_mask" in trial.arguments:
+    named = [name for name in unknown if "mask" in name or "bias" in name]
+    masks = named or [each.name for each in parameters if each.name in unknown and each.default is None]
+    if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
-    return f"{said}; if {unknown[0]} is the mask, declare arguments={{'attn_mask': '{unknown[0]}'}}"
+    return f"{said}; if {masks[0]} is the mask, declare arguments={{'attn_mask': '{masks[0]}'}}"

@@ -13,8 +13,9 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import AXES, PATTERNS
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import Attention
+from headcheck.declarations import PACKED, Attention, accepted_arguments
 from headcheck.numbers import shown
+from headcheck.signatures import must_be_given
 
 OPTIONS = {
     "values": REGIMES,
@@ -40,7 +41,8 @@ class AttentionRole:
     def declare(self, attribute: Any, name: str) -> Attention:
         if isinstance(attribute, Attention):
             return attribute
-        return Attention(attribute, name=name)
+        packed = "cu_seqlens_q" in must_be_given(attribute, accepted_arguments(attribute, {}))
+        return Attention(attribute, name=name, layout=PACKED if packed else "bhsd")
 
     def prepare(
         self, declaration: Attention, *, dtypes: tuple[str, ...], device: str, seed: int

@@ -28,6 +28,13 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
     parser.add_argument("--role", help="default: what the subject's name or class tells, else attention")
+    parser.add_argument(
+        "--declare",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="a convention of the subject, such as layout=bshd; repeat (docs/declarations.md)",
+    )
 
 
 def whole(text: str) -> int:
@@ -61,7 +68,7 @@ def plan_of(arguments: argparse.Namespace, **more: Any) -> Any:
 
     if arguments.role:
         role(arguments.role)  # An unknown one is refused here.
-    given = {name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device")}
+    given = {name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare")}
     return make_plan(arguments.subject, **given, **more)
 
 

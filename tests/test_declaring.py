@@ -1,0 +1,96 @@
+"""`--declare`: conventions told on the command line."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+import headcheck
+from headcheck.command import main
+from headcheck.declaring import declaring
+from headcheck.errors import SubjectError
+from headcheck.judging import make_plan
+
+HERE = str(Path(__file__))
+
+
+def of_the_field(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """Heads after the length, and the causal diagonal at the last key."""
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    keep = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
+    keep = keep.tril(k.shape[-2] - q.shape[-2]) if causal else keep
+    output = scaled_dot_product_attention(q, k, v, keep).nan_to_num()
+    return output.transpose(1, 2)
+
+
+def added(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / q.shape[-1] ** 0.5 + (0.0 if attn_bias is None else attn_bias)
+    return torch.softmax(scores, -1).nan_to_num() @ v
+
+
+def of_packs(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> Tensor:
+    ends = zip(cu_seqlens_q.tolist(), cu_seqlens_k.tolist(), strict=True)
+    parts, (start, begin) = [], next(ends)
+    for stop, end in ends:
+        packs = (x.transpose(0, 1) for x in (q[start:stop], k[begin:end], v[begin:end]))
+        parts.append(scaled_dot_product_attention(*packs, enable_gqa=True).nan_to_num().transpose(0, 1))
+        start, begin = stop, end
+    return torch.cat(parts)
+
+
+BOTH = ("--declare", "layout=bshd", "--declare", "causal=bottom-right")
+BRIEF = ("--law", "masks/the-future", "--dtype", "float32", "--profile", "quick")
+
+
+def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The subject is held to it, and the lines to paste say it too."""
+    assert main(["verify", f"{HERE}:of_the_field", *BRIEF, *BOTH]) == 0
+    assert main(["verify", f"{HERE}:of_the_field", *BRIEF, "--declare", "layout=bshd"]) == 1
+    told = capsys.readouterr().out
+    assert "a plain call is right with --declare causal=bottom-right, and wrong as it is" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("  replay: ")]
+    assert line.endswith("--dtype float32 --declare layout=bshd")
+    plan = make_plan(f"{HERE}:of_the_field", declare=["layout=bshd"])
+    assert plan.loaded().declaration.layout == "bshd"
+
+
+def test_values_are_words_or_python() -> None:
+    """One of a field of several needs no comma."""
+    declaration = headcheck.Attention(added)
+    said = ("masks=boolean,additive", "head_dims=64", "dropout=False", "arguments={'attn_mask': 'attn_bias'}")
+    changed = declaring(declaration, said)
+    assert (changed.masks, changed.head_dims, changed.dropout) == (("boolean", "additive"), (64,), False)
+    assert changed.arguments == {"attn_mask": "attn_bias"}
+    assert declaring(changed, ["masks=()"]).masks == ()
+    assert declaring(changed, ["masks=None"]).masks is None
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("layout", "cannot read --declare 'layout'; write FIELD=VALUE, such as layout=bshd"),
+        ("layuot=bshd", r"role attention declares no 'layuot' \(did you mean layout\?\)"),
+        ("function=f", r"declares no 'function' \(there are: "),
+        ("causal=left", "causal='left' is not a convention headcheck knows; choose one of"),
+    ],
+)
+def test_a_mistake_is_told_with_its_cure(said: str, told: str) -> None:
+    """In one line."""
+    with pytest.raises(SubjectError, match=told):
+        declaring(headcheck.Attention(added), [said])
+
+
+def test_what_is_added_is_given_no_booleans() -> None:
+    """A mask by the name attn_bias is an additive one, unless another kind is declared."""
+    verdict = headcheck.verify(added, laws="masks", profile="quick", dtype="float32")
+    assert verdict.exit_code == 0, verdict
+    assert any("attn_bias is what is added" in row.reason for row in verdict.laws)
+
+
+def test_a_function_of_packs_is_called_with_packs() -> None:
+    """Its signature tells the layout: it cannot be called without the lengths."""
+    verdict = headcheck.verify(of_packs, laws="output-is-within", profile="quick", dtype="float32")
+    assert verdict.exit_code == 0, verdict
+    assert verdict.declaration["layout"] == "thd"
