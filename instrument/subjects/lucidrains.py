@@ -33,9 +33,9 @@ def plain() -> Attention:
 def chunked() -> Attention:
     """Chunks of 4 queries and 8 keys, so that small cases have several.
 
-    Its eps, which is added to the sum of the weights (1e-8), is set to zero; minus infinity in a bias is given as half
-    of the smallest number, as a chunk of nothing else gives NaN (docs/deviations.md). Its checkpoints are reentrant:
-    gradients come by backward(), which adds them up in leaves, and not by autograd.grad, by which laws ask.
+    Its eps, which is added to the sum of the weights (1e-8), is set to zero; minus infinity in a bias is given as
+    nine tenths of the smallest number, as a chunk of nothing else gives NaN (docs/deviations.md). Its checkpoints are
+    reentrant: gradients come by backward(), which adds them up in leaves, and not by autograd.grad, by which laws ask.
     """
     from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
 
@@ -94,7 +94,7 @@ def _efficient(name: str, function: Any, **more: Any) -> Attention:
     ) -> Any:
         mask, bias = split_mask(attn_mask)
         if bias is not None:
-            bias = bias.clamp(min=torch.finfo(bias.dtype).min / 2)
+            bias = bias.clamp(min=0.9 * torch.finfo(bias.dtype).min)
             bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return function(query, key, value, mask=mask, attn_bias=bias, causal=is_causal, **more)
 
