@@ -27,18 +27,18 @@ LOWER = torch.bfloat16
 _PLAIN = without("alibi", "sinks", "softcap")
 
 
-def _lowered(tensor: Tensor | None) -> Tensor | None:
-    """Numbers of bfloat16, in float32."""
+def _lowered(tensor: Tensor | None, lower: torch.dtype = LOWER) -> Tensor | None:
+    """Numbers of the lower dtype, in float32."""
     if tensor is None or tensor.dtype == torch.bool:
         return tensor
-    return tensor.to(LOWER).float()
+    return tensor.to(lower).float()
 
 
-def _in_float32(attention: AttentionSubject, x: Inputs) -> Inputs:
+def _in_float32(attention: AttentionSubject, x: Inputs, lower: torch.dtype = LOWER) -> Inputs:
     if "float32" not in attention.dtypes:
         raise NotApplicable("takes no float32")
     names = ("query", "key", "value", "attn_mask", "sinks", "alibi_slopes")
-    return x.but(**{name: _lowered(getattr(x, name)) for name in names}, generic=False)
+    return x.but(**{name: _lowered(getattr(x, name), lower) for name in names}, generic=False)
 
 
 def _require(attention: AttentionSubject, dtype: str) -> None:
@@ -57,6 +57,33 @@ def under_autocast_the_output_is_within_the_lower_bound(attention: AttentionSubj
     """Under autocast the output is in the dtype of the inputs or of the region, and as exact as the lower allows."""
     y = _in_float32(attention, x).but(autocast=LOWER)
     return within(attention(y), attention.expected(y), attention.bound(y), "output under autocast")
+
+
+@law(
+    source=AUTOCAST,
+    formula="Q, K, V in float32, under autocast(float16): |O - exact| <= bound of float16",
+    guards="bfloat16 whatever dtype the region has; a fill of -1e9, which float16 cannot hold.",
+    needs=("autocast",),
+    given=(_PLAIN,),
+    share=0.5,
+)
+def under_autocast_to_float16_the_output_is_within_its_bound(
+    attention: AttentionSubject, x: Inputs
+) -> Comparison:
+    """Under autocast to float16 the output is in the dtype of the inputs or in float16, and as exact as that allows."""
+    y = _in_float32(attention, x, torch.float16).but(autocast=torch.float16)
+    try:
+        attention(y.but(attn_mask=None, is_causal=False, window=None))
+    except SubjectRaised as refusal:
+        if attention.declaration.autocast:
+            raise
+        raise NotApplicable(f"does not compute under autocast to float16: {refusal}") from refusal
+    limit = attention.bound(y)
+    # Where a score is beyond float16 in one head, NaN may reach the others: a module mixes its heads at the end.
+    beyond = limit.isinf().any(dim=3, keepdim=True).any(dim=1, keepdim=True)
+    return within(
+        attention(y), attention.expected(y), limit.masked_fill(beyond, torch.inf), "output under autocast"
+    )
 
 
 @law(

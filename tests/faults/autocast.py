@@ -10,6 +10,7 @@ from tests.faults import clean, fault
 from tests.faults.calls import Call
 
 OUTPUT = "dtypes/under-autocast-the-output-is-within-the-lower-bound"
+OF_FLOAT16 = "dtypes/under-autocast-to-float16-the-output-is-within-its-bound"
 GRADIENTS = "dtypes/under-autocast-gradients-are-within-the-lower-bound"
 
 
@@ -51,6 +52,38 @@ def mask_cast_with_the_rest(call: Call) -> Tensor:
 )
 def float16_whatever_was_asked(call: Call) -> Tensor:
     return by_hand(lambda call: cast(call, torch.float16), call)
+
+
+@fault(
+    "Under autocast the answer is in bfloat16, whatever dtype the region has.",
+    breaks=OF_FLOAT16,
+    naive="PATH",
+    when=("autocast", "float16"),
+)
+def bfloat16_whatever_was_asked(call: Call) -> Tensor:
+    return by_hand(lambda call: cast(call, torch.bfloat16), call)
+
+
+@fault(
+    "Under autocast inputs are rounded to bfloat16 on the way to float16, and lose three bits.",
+    breaks=OF_FLOAT16,
+    naive="LP",
+    when=("autocast", "float16"),
+)
+def rounded_twice_under_autocast(call: Call) -> Tensor:
+    return by_hand(lambda call: cast(cast(call, torch.bfloat16), torch.get_autocast_dtype("cpu")), call)
+
+
+@fault(
+    "A fill of -1e9, which the scores under autocast to float16 cannot hold: the call raises.",
+    breaks=OF_FLOAT16,
+    naive="PATH",
+    when=("autocast", "float16", "mask"),
+)
+def fill_beyond_float16(call: Call) -> Tensor:
+    if under_autocast() and torch.get_autocast_dtype("cpu") == torch.float16 and call.mask is not None:
+        torch.zeros(1, dtype=torch.float16).masked_fill(torch.ones(1, dtype=torch.bool), -1e9)
+    return clean.attention(call)
 
 
 @fault(
