@@ -120,6 +120,14 @@ def test_the_attention_that_is_asked_for_is_compared_with_the_usual_one():
     assert headcheck.verify("hf:llama@eager", profile="quick", laws="variants/every-variant").conforms
 
 
+def test_flex_attention_of_transformers_is_judged_without_a_compiler():
+    """Each call would compile for most of a minute otherwise; it has no backward on a CPU, and is not held to one."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    verdict = headcheck.verify("hf:llama@flex_attention", profile="quick", laws=("every-variant", "wanted"))
+    assert verdict.conforms, repr(verdict)
+    assert [row.id for row in verdict.laws if row.reason.startswith("is not followed by gradients")]
+
+
 def test_a_tiny_llama_keeps_the_laws_of_its_cache():
     """A tiny random Llama gives with every split of its cache what the whole pass gives."""
     pytest.importorskip("transformers", reason="transformers is not installed")
