@@ -16,7 +16,7 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.signatures import parameters_of
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object stands in memory, as its repr tells: another place in each run, so that no two messages are equal."""
 
 

@@ -97,6 +97,7 @@ class Declaration(_Common):
         for several, allowed in {"dtypes": DTYPES, **self.EACH}.items():
             for each in getattr(self, several) or ():
                 require_one_of(several, each, allowed)
+        _require_devices_and_effort(self.devices, self.effort)
         _require_known_models(self.arithmetic)
         for argument in self.arguments:
             require_one_of("arguments", argument, tuple(self.ARGUMENTS))
@@ -244,6 +245,14 @@ def require_one_of(what: str, got: object, allowed: tuple[object, ...]) -> None:
     if got not in allowed:
         choices = ", ".join(map(repr, allowed))
         raise SubjectError(f"{what}={got!r} is not a convention headcheck knows; choose one of {choices}")
+
+
+def _require_devices_and_effort(devices: tuple[str, ...], effort: float) -> None:
+    """SubjectError: there is no device, or no share of the examples."""
+    if not devices:
+        raise SubjectError("devices=() names no device; the first is taken unless --device says otherwise")
+    if not effort > 0:
+        raise SubjectError(f"effort={effort!r} is no share of the examples; 1.0 is all of them")
 
 
 def _require_known_models(declared: str | Arithmetic | Mapping[str, str | Arithmetic] | None) -> None:

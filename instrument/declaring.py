@@ -1,20 +1,26 @@
 """What `--declare FIELD=VALUE` says of a subject, beside what its declaration does."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from headcheck.errors import SubjectError
 
 NOT_SAID = ("function", "name")
 """Fields that the subject itself tells."""
+TRUTH = {"true": True, "false": False}
+WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a word", NoneType: "None"}
 
 
 def declaring(declaration: Any, said: Iterable[str]) -> Any:
-    """The declaration with each FIELD=VALUE in the place of its own. VALUE: a word, or Python as in a file."""
-    types = {each.name: str(each.type) for each in fields(declaration) if each.name not in NOT_SAID}
+    """The declaration with each FIELD=VALUE in the place of its own. VALUE: a word, or Python as in a file.
+
+    SubjectError: there is no such field, or it takes no such value.
+    """
+    types = {each.name: each.type for each in fields(declaration) if each.name not in NOT_SAID}
     changes: dict[str, Any] = {}
     for text in said:
         field, equals, value = text.partition("=")
@@ -24,20 +30,56 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
             close = get_close_matches(field, types, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(types)}"
             raise SubjectError(f"a subject of the role {declaration.role} declares no {field!r} ({hint})")
-        changes[field] = _several(_value(value)) if "tuple" in types[field] else _value(value)
+        read = _value(value)
+        fitting = [each for each in (read, _several(read)) if _fits(each, types[field])]
+        if not fitting:
+            raise SubjectError(f"cannot take --declare {text!r}; {field} is {in_words(types[field])}")
+        changes[field] = fitting[0]
     return declaration.but(**changes) if changes else declaration
+
+
+def in_words(kind: Any) -> str:
+    """What a field of that type takes."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(in_words, parts)))
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin is tuple:
+        return f"several, each {in_words(parts[0])}"
+    if origin is Mapping:
+        return "a mapping such as \"{'attn_mask': 'bias'}\""
+    return WORDS.get(kind, "what only a file can declare")
 
 
 def _value(text: str) -> Any:
     """64 is a number, True a truth value, (1, 2) a tuple, and what Python cannot read is a word."""
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        return TRUTH[text.lower()] if text.lower() in TRUTH else ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
 
 
-def _several(value: Any) -> Any:
-    """What stands in a field that holds several, or None: one alone, or words with commas between them."""
+def _several(value: Any) -> tuple[Any, ...]:
+    """Of one alone, of words with commas between them, and of a list."""
     if isinstance(value, str):
-        return tuple(value.split(","))
-    return value if isinstance(value, tuple | None) else (value,)
+        return tuple(word.strip() for word in value.split(","))
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a field's type; which words a convention knows, its declaration says."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str | bool)
+    if origin is tuple:
+        each = parts[:1] * len(value) if Ellipsis in parts and isinstance(value, tuple) else parts
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
+    if origin is Mapping:
+        return isinstance(value, dict) and all(
+            _fits(key, parts[0]) and _fits(of_it, parts[1]) for key, of_it in value.items()
+        )
+    plain = isinstance(kind, type) and isinstance(value, (int, float) if kind is float else kind)
+    return plain and (kind is bool or not isinstance(value, bool))

@@ -33,6 +33,7 @@ def verify(
     seed: int | None = None,
     dtype: Any = None,
     device: str | None = None,
+    declare: Iterable[str] = (),
     laws: str | Iterable[str] = (),
     isolate: bool = False,
     processes: int = 1,
@@ -43,12 +44,14 @@ def verify(
 
     subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
-    that the subject supports. laws: parts of law ids; all laws by default. isolate: judge in processes of
-    their own, so that a subject that crashes or hangs in native code is a finding too.
-    on_row: told of each row.
+    that the subject supports. declare: FIELD=VALUE, as on the command line. laws: parts of law ids; all laws
+    by default. isolate: judge in processes of their own, so that a subject that crashes or hangs in native
+    code is a finding too. on_row: told of each row.
     """
     _require_no_other(unknown)
-    plan = make_plan(subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device)
+    plan = make_plan(
+        subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device, declare=declare
+    )
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
     if isolate or processes > 1:
         with Workers(plan, processes) as workers:
@@ -81,12 +84,14 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
         return plan.loaded().prepared().replayed(law_named(law_id), case)
 
 
-def probe(subject: Any, *, role: str | None = None, device: str | None = None) -> Any:
+def probe(
+    subject: Any, *, role: str | None = None, device: str | None = None, declare: Iterable[str] = ()
+) -> Any:
     """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
 
-    loaded = make_plan(subject, role=role, device=device).loaded()
+    loaded = make_plan(subject, role=role, device=device, declare=declare).loaded()
     with undisturbed():
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)

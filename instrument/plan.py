@@ -96,7 +96,8 @@ class Plan:
         if self.spec is None:
             return "headcheck.probe(subject)"
         role = ("--role", self.role) if self.role else ()
-        return f"`{shlex.join(['headcheck', 'probe', self.spec, *role])}`"
+        declared = [part for each in self.declared for part in ("--declare", each)]
+        return f"`{shlex.join(['headcheck', 'probe', self.spec, *role, *declared])}`"
 
     @property
     def _keywords(self) -> str:

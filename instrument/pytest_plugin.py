@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headcheck.verdict import LawResult
 
 
-ASKED = ("--subject", *(f"--headcheck-{name}" for name in ("role", "dtype", "device", "baseline")))
+ASKED = ("--subject", *(f"--headcheck-{name}" for name in ("role", "dtype", "device", "declare", "baseline")))
 """The options in which a user can be mistaken, beyond what pytest finds."""
 
 

@@ -77,7 +77,8 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     other_end.close()
     leave_the_terminal()
     try:
-        connection.send(("answer", str(probe(plan.subject, role=plan.role, device=plan.device))))
+        found = probe(plan.subject, role=plan.role, device=plan.device, declare=plan.declared)
+        connection.send(("answer", str(found)))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
     except Exception:  # noqa: BLE001 - the parent tells what it was.

@@ -1,5 +1,7 @@
 """`--declare`: conventions told on the command line."""
 
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,12 @@ def added(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor | None = None) -> T
     return torch.softmax(scores, -1).nan_to_num() @ v
 
 
+def added_object(q: Tensor, k: Tensor, v: Tensor, attn_bias: object = None) -> Tensor:
+    if isinstance(attn_bias, Tensor):
+        raise TypeError("attn_bias is None or a LowerTriangularMask")
+    return scaled_dot_product_attention(q, k, v)
+
+
 def of_packs(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> Tensor:
     ends = zip(cu_seqlens_q.tolist(), cu_seqlens_k.tolist(), strict=True)
     parts, (start, begin) = [], next(ends)
@@ -54,6 +62,9 @@ def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[
     assert line.endswith("--dtype float32 --declare layout=bshd")
     plan = make_plan(f"{HERE}:of_the_field", declare=["layout=bshd"])
     assert plan.loaded().declaration.layout == "bshd"
+    assert plan.probe.endswith(":of_the_field --declare layout=bshd`")
+    brief = {"laws": "masks/the-future", "dtype": "float32", "profile": "quick"}
+    assert headcheck.verify(of_the_field, declare=BOTH[1::2], **brief).conforms
 
 
 def test_values_are_words_or_python() -> None:
@@ -74,6 +85,13 @@ def test_values_are_words_or_python() -> None:
         ("layuot=bshd", r"role attention declares no 'layuot' \(did you mean layout\?\)"),
         ("function=f", r"declares no 'function' \(there are: "),
         ("causal=left", "causal='left' is not a convention headcheck knows; choose one of"),
+        ("gradients=maybe", "cannot take --declare 'gradients=maybe'; gradients is True or False or None"),
+        ("head_dims=abc", "head_dims is several, each a whole number or None"),
+        ("arguments=3", "arguments is a mapping such as"),
+        ("effort=-1", r"effort=-1 is no share of the examples; 1\.0 is all of them"),
+        ("effort={[]}", "effort is a number"),
+        ("layout=None", "layout is a word"),
+        ("devices=()", r"devices=\(\) names no device"),
     ],
 )
 def test_a_mistake_is_told_with_its_cure(said: str, told: str) -> None:
@@ -82,11 +100,42 @@ def test_a_mistake_is_told_with_its_cure(said: str, told: str) -> None:
         declaring(headcheck.Attention(added), [said])
 
 
+def test_no_value_of_any_field_is_an_error_of_headcheck() -> None:
+    """It is taken, or refused in one line."""
+    vision = headcheck.Vision(torch.nn.Identity)
+    assert declaring(vision, ["image_size=8", "patch_size=(2, 4)"]).patch_size == (2, 4)
+    for declaration in (headcheck.Attention(added), headcheck.CausalLM(torch.nn.Identity), vision):
+        for each in fields(declaration):
+            for value in (
+                "",
+                "abc",
+                "3",
+                "-1",
+                "None",
+                "True",
+                "false",
+                "()",
+                "(1, 2)",
+                "[2, 3]",
+                "{[]}",
+                "{}",
+                "a, b",
+            ):
+                with suppress(SubjectError):
+                    declaring(declaration, [f"{each.name}={value}"])
+
+
 def test_what_is_added_is_given_no_booleans() -> None:
     """A mask by the name attn_bias is an additive one, unless another kind is declared."""
     verdict = headcheck.verify(added, laws="masks", profile="quick", dtype="float32")
     assert verdict.exit_code == 0, verdict
     assert any("attn_bias is what is added" in row.reason for row in verdict.laws)
+
+
+def test_a_mask_that_is_no_tensor_is_not_asked_for() -> None:
+    """attn_bias may be an object, as xformers has it: given a tensor, the function refuses it."""
+    verdict = headcheck.verify(added_object, laws=("masks", "accuracy/out"), profile="quick", dtype="float32")
+    assert verdict.exit_code == 0, verdict
 
 
 def test_a_function_of_packs_is_called_with_packs() -> None:

@@ -115,7 +115,9 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     works_elsewhere = not supported and "float32" not in wanted and attempt(trial, PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    require_callable(_plain_calls(trial, wanted), "f(query, key, value)")
+    packed = "cu_seqlens_q" in trial.always and not trial.is_packed
+    cure = "or declare layout='thd' where it takes packed sequences" if packed else "or its role with --role"
+    require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
@@ -162,8 +164,8 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
             trial, plain.but(mask="all-true", mask_axes=axes)
         ):
             refused[f"mask of {len(axes)} axes"] = f"takes no attn_mask of {len(axes)} axes"
-    if {"boolean", "additive"} <= set(refused):
-        refused["attn_mask"] = refused["boolean"]
+    if {"boolean", "additive"} <= {*trial.refused, *refused}:
+        refused["attn_mask"] = refused["additive"]
     return refused
 
 

@@ -28,6 +28,11 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
     parser.add_argument("--role", help="default: what the subject's name or class tells, else attention")
+    declare_option(parser)
+
+
+def declare_option(parser: argparse.ArgumentParser) -> None:
+    """The conventions of a subject, where they are said on the command line."""
     parser.add_argument(
         "--declare",
         metavar="FIELD=VALUE",

@@ -2,6 +2,8 @@
 
 import argparse
 
+from headcheck.commands._shared import declare_option
+
 PROBING_S = 600.0
 SENTENCE = "find out a subject's conventions and print its declaration"
 
@@ -11,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SUBJECT")
     parser.add_argument("--device")
     parser.add_argument("--role")
+    declare_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,6 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.processes import answer_apart
     from headcheck.worker import try_out
 
-    plan = make_plan(arguments.subject, role=arguments.role, device=arguments.device)
+    plan = make_plan(
+        arguments.subject, role=arguments.role, device=arguments.device, declare=arguments.declare
+    )
     print(answer_apart(plan, try_out, PROBING_S))
     return 0

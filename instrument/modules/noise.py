@@ -26,15 +26,20 @@ FLOOR = 8.0
 """Nor is the noise ever taken to be below so many units in the last place of the largest number."""
 
 
-class _Formats(TorchFunctionMode):
-    """The eps of the coarsest floating-point format that any function of torch gave.
+_OF_FLOAT32 = torch.finfo(torch.float32).eps
+"""What cannot be measured is taken to be computed in."""
 
-    Below functions, where tensors are dispatched, flex_attention cannot be watched, and fails from then on.
+
+class _Formats(TorchFunctionMode):
+    """The eps of the coarsest floating-point format that any function gave which Python called.
+
+    What is inside of scripted modules is not seen. Where tensors are dispatched it would be, but there flex_attention
+    cannot be watched, and fails from then on.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.eps = torch.finfo(torch.float64).eps
+        self.eps: float = torch.finfo(torch.float64).eps
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -69,7 +74,9 @@ def measured_bound(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> flo
     any, nothing can be measured, and the output is taken to be computed in float32.
     """
     movable = [each for each in weights if each.is_floating_point() and each.numel()]
-    still, eps = _watched(call) if movable else _unwatched(call)
+    still = call()
+    eps = max(torch.finfo(still.dtype).eps, _coarsest(call) if movable else _OF_FLOAT32)
+    still = still.double()
     noise = FLOOR * eps * _largest(still)
     generator = torch.Generator().manual_seed(0)
     for _ in range(TRIES if movable else 0):
@@ -82,19 +89,15 @@ def measured_bound(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> flo
     return FACTOR * noise
 
 
-def _watched(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
-    """The output, and the eps of the coarsest format inside."""
+def _coarsest(call: Callable[[], Tensor]) -> float:
+    """The eps of the coarsest format inside. Its answer is not used: watched, torch takes no fast paths."""
+    formats = _Formats()
     try:
-        with _Formats() as formats:
-            return call().double(), formats.eps
+        with formats:
+            call()
     except SubjectRaised:  # Or the watching did: what compiles a part of itself may not bear it.
-        return _unwatched(call)
-
-
-def _unwatched(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
-    """The output, and the eps of float32 or of its own coarser format, which is what it is taken to compute in."""
-    output = call()
-    return output.double(), max(torch.finfo(output.dtype).eps, torch.finfo(torch.float32).eps)
+        return _OF_FLOAT32
+    return formats.eps
 
 
 def _between_signs(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -233,7 +233,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
             for name, place in self.places.items()
             if place and (masks[name] is not None or getattr(takes.get(str(place)), "default", "") is EMPTY)
         }
-        return self.clock.call(self.function, *arguments, **keywords, **(plain or {}))
+        return self.called(*arguments, **keywords, **(plain or {}))
 
     def states_in(self, returned: Any, x: AnyStates) -> Tensor:
         """The states (batch, length, d_model) that the module returned, zeros at padding."""

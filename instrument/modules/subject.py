@@ -168,16 +168,23 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         return self.lacks(feature) is None
 
     def call(self, *arguments: Any, **canonical: Any) -> Any:
-        """One call, with the optional arguments by their canonical names; None is left out.
+        """One call, with the optional arguments by their canonical names; None is left out."""
+        given = {name: value for name, value in canonical.items() if value is not None}
+        keywords: dict[str, Any] = {str(self.places[name] or name): value for name, value in given.items()}
+        return self.called(*arguments, **keywords)
+
+    def called(self, *arguments: Any, **keywords: Any) -> Any:
+        """One call as the module takes it.
 
         NotApplicable: gradients are wanted, and refused by NotImplementedError, where they are not declared.
         """
-        given = {name: value for name, value in canonical.items() if value is not None}
-        keywords: dict[str, Any] = {str(self.places[name] or name): value for name, value in given.items()}
         try:
             return self.clock.call(self.function, *arguments, **keywords)
         except SubjectRaised as why:
-            refused = isinstance(why.problem, NotImplementedError) and torch.is_grad_enabled()
+            followed = (
+                torch.is_grad_enabled() and not self.autocast
+            )  # Which turns gradients on for every call.
+            refused = followed and isinstance(why.problem, NotImplementedError)
             if refused and self.declaration.gradients is None:
                 raise NotApplicable(f"is not followed by gradients: {why}") from why
             raise
@@ -344,6 +351,6 @@ def problem_of(subject: Any, x: Any) -> str | None:
     """Why a call does not work, or None if it does."""
     try:
         subject(x)
-    except (SubjectRaised, LawBroken) as problem:
+    except (LawBroken, NotApplicable) as problem:
         return str(problem)
     return None

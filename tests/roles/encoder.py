@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import (
     gelu,
     layer_norm,
@@ -108,6 +109,21 @@ def torch_layer() -> nn.Module:
 def torch_stack() -> nn.Module:
     layer = nn.TransformerEncoderLayer(9, 3, 5, dropout=0.1, batch_first=True, norm_first=True, bias=False)
     return nn.TransformerEncoder(layer, 3, nn.LayerNorm(9), enable_nested_tensor=False)
+
+
+@right("On flex_attention, which on a CPU refuses what wants gradients.", effort=0.1)
+def on_flex_attention() -> nn.Module:
+    class Right(Block):
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            real = torch.ones(x.shape[:2], dtype=torch.bool) if is_real is None else is_real
+
+            def seen(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return torch.where(real[batch, k], score, -torch.inf)
+
+            parts = (self.split(project(x)) for project in (self.w_q, self.w_k, self.w_v))
+            return self.w_o(self.merge(flex_attention(*parts, score_mod=seen)))
+
+    return Right()
 
 
 @right("The mask is True at padding, (batch, 1, length), and asked for.", true_means="padding")
