@@ -18,7 +18,7 @@ from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import at_least, at_most, one_in, one_of
+from headcheck.given import at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
 STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")
@@ -34,6 +34,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
         one_of("layout", *STRIDED, "expanded", "expanded-heads"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
         one_in(5, of_one_projection),
+        one_in(4, having(q_len=64)),
     ),
     share=1.5,
 )
