@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -98,12 +99,17 @@ def is_declaration(attribute: Any) -> bool:
 def _pair(spec: str) -> Any:
     """ONE==OTHER: two attention subjects that should agree."""
     one, _, other = spec.partition("==")
-    attention = role_named("attention")
-    found = [(load(each)[0], each) for each in (one, other)]
-    if any(role_name(attribute, None) != "attention" for attribute, _ in found):
-        raise SubjectError(f"{spec}: both sides of a pair must be attention functions")
     pair: Any = role_named("agreement")
-    return pair.of(*(attention.declare(attribute, name).but(name=name) for attribute, name in found))
+    return pair.of(_side(one), _side(other))
+
+
+@cache
+def _side(spec: str) -> Any:
+    """One side of a pair, declared. It is the same in every pair, so that it is tried once in a process."""
+    attribute = load(spec)[0]
+    if role_name(attribute, None) != "attention":
+        raise SubjectError(f"{spec}: both sides of a pair must be attention functions")
+    return role_named("attention").declare(attribute, spec).but(name=spec)
 
 
 def _builtin(name: str) -> Any:

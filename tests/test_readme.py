@@ -71,7 +71,7 @@ def test_every_fence_is_understood() -> None:
         (
             "docs/teeth.md",
             r"gate \| 4 \| (\d+) of .*\n\| quick \| 0 \| (\d+) of",
-            "catches all {} at each of five seeds, the quick profile {},",
+            "caught all {} at each of five seeds, the quick profile {},",
         ),
         (
             "docs/peers.md",

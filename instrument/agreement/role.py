@@ -1,6 +1,7 @@
 """The role `agreement`: what the engine needs to judge two attention functions on the same inputs."""
 
 from collections.abc import Iterator
+from copy import copy
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ from headcheck.attention import drawing, inputs, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.role import role as attention
-from headcheck.attention.subject import DEAD_ROWS
+from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
 
@@ -22,6 +23,11 @@ class AgreementRole:
     name = "agreement"
     sizes = attention.sizes
     declaration = Pair
+
+    def __init__(self) -> None:
+        self._tried: dict[
+            tuple[int, tuple[str, ...], str, int], tuple[Attention, tuple[AttentionSubject, list[str]]]
+        ] = {}
 
     def recognises(self, attribute: Any) -> bool:
         return False
@@ -36,10 +42,8 @@ class AgreementRole:
     def prepare(
         self, declaration: Pair, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[PairSubject, list[str]]:
-        prepared = [
-            trial.prepare(side, dtypes=dtypes, device=device, seed=seed) for side in declaration.sides
-        ]
-        subject = PairSubject(prepared[0][0], prepared[1][0])
+        prepared = [self._prepared_side(side, dtypes, device, seed) for side in declaration.sides]
+        subject = PairSubject(*(copy(side) for side, _ in prepared))
         if not subject.dtypes:
             raise SubjectError(f"{declaration.name}: no dtype in common")
         notes = [
@@ -48,6 +52,15 @@ class AgreementRole:
             for note in told
         ]
         return subject, notes
+
+    def _prepared_side(
+        self, side: Attention, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[AttentionSubject, list[str]]:
+        """A member of a family is tried once, not for each of its pairs; it is kept, so that its id stays its own."""
+        key = (id(side), dtypes, device, seed)
+        if key not in self._tried:
+            self._tried[key] = side, trial.prepare(side, dtypes=dtypes, device=device, seed=seed)
+        return self._tried[key][1]
 
     def draw(self, random: Random, subject: PairSubject) -> Case:
         return self.fit(drawing.draw(random, subject.one), subject)
