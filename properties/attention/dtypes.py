@@ -67,7 +67,7 @@ def under_autocast_the_output_is_within_the_lower_bound(attention: AttentionSubj
     given=(_PLAIN,),
     share=0.5,
 )
-def under_autocast_to_float16_the_output_is_within_its_bound(
+def under_autocast_to_half_the_output_is_within_its_bound(
     attention: AttentionSubject, x: Inputs
 ) -> Comparison:
     """Under autocast to float16 the output is in the dtype of the inputs or in float16, and as exact as that allows."""

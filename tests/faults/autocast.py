@@ -10,7 +10,7 @@ from tests.faults import clean, fault
 from tests.faults.calls import Call
 
 OUTPUT = "dtypes/under-autocast-the-output-is-within-the-lower-bound"
-OF_FLOAT16 = "dtypes/under-autocast-to-float16-the-output-is-within-its-bound"
+OF_FLOAT16 = "dtypes/under-autocast-to-half-the-output-is-within-its-bound"
 GRADIENTS = "dtypes/under-autocast-gradients-are-within-the-lower-bound"
 
 
