@@ -33,8 +33,8 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     given=(
         one_of("layout", *STRIDED, "expanded", "expanded-heads"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
-        one_in(5, of_one_projection),
         one_in(4, having(q_len=64)),
+        one_in(5, of_one_projection),
     ),
     share=1.5,
 )
