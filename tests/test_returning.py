@@ -86,9 +86,9 @@ def bottom_right(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = Fa
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
-        (weighted, "declare masks=('boolean',)"),
-        (blocking, "a plain call is right if true_means='block' is declared"),
-        (bottom_right, "a plain call is right if causal='bottom-right' is declared"),
+        (weighted, "--declare masks=boolean"),
+        (blocking, "a plain call is right with --declare true_means=block"),
+        (bottom_right, "a plain call is right with --declare causal=bottom-right"),
     ],
 )
 def test_a_note_hints_at_a_convention(function: Any, hint: str) -> None:
