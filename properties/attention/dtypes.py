@@ -14,12 +14,12 @@ from torch import Tensor
 from headcheck.arithmetic import named
 from headcheck.attention import watching
 from headcheck.attention.bounds import forward_bounds
-from headcheck.attention.given import no_mask, without
+from headcheck.attention.given import boolean_mask, no_mask, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
-from headcheck.given import one_of
+from headcheck.given import one_in, one_of
 from headcheck.laws import law
 
 AUTOCAST = "torch.autocast: operations that are eligible run in its dtype, the others in that of their inputs"
@@ -64,7 +64,7 @@ def under_autocast_the_output_is_within_the_lower_bound(attention: AttentionSubj
     formula="Q, K, V in float32, under autocast(float16): |O - exact| <= bound of float16",
     guards="bfloat16 whatever dtype the region has; a fill of -1e9, which float16 cannot hold.",
     needs=("autocast",),
-    given=(_PLAIN,),
+    given=(_PLAIN, one_in(2, boolean_mask)),
     share=0.5,
 )
 def under_autocast_to_half_the_output_is_within_its_bound(
