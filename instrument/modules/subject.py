@@ -181,9 +181,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         try:
             return self.clock.call(self.function, *arguments, **keywords)
         except SubjectRaised as why:
-            followed = (
-                torch.is_grad_enabled() and not self.autocast
-            )  # Which turns gradients on for every call.
+            # Under autocast gradients are on in every call, whether they are wanted or not.
+            followed = torch.is_grad_enabled() and not self.autocast
             refused = followed and isinstance(why.problem, NotImplementedError)
             if refused and self.declaration.gradients is None:
                 raise NotApplicable(f"is not followed by gradients: {why}") from why
