@@ -226,10 +226,3 @@ def named(name: str) -> Arithmetic:
     if name not in MODELS:
         raise ValueError(f"no arithmetic is named {name!r}; the names are {', '.join(MODELS)}")
     return MODELS[name]
-
-
-def inferred(dtype: str, model: Arithmetic, ratio: float) -> str:
-    """What was found out about an undeclared arithmetic, in a note; ratio: the largest error over its bound."""
-    if ratio > 1:
-        return f"{dtype}: no model of arithmetic explains its errors; held to {model}"
-    return f"{dtype}: arithmetic inferred as {model} (largest error {ratio:.2f} of its bound)"

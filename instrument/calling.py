@@ -4,7 +4,8 @@ import inspect
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from headcheck import heard
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.signatures import parameters_of
+from headcheck.time_limits import OutOfTime, time_limit
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object stands in memory, as its repr tells: another place in each run, so that no two messages are equal."""
@@ -60,9 +62,50 @@ def require_callable(
         )
 
 
+class Patience:
+    """How long calls of a subject are waited for that is not judged yet: as long as those before took together."""
+
+    LEAST_S, MOST_S, AFTER_A_HANG_S = 5.0, 30.0, 1.0
+
+    def __init__(self, taken_s: float) -> None:
+        self.taken_s = taken_s
+        self.hung = False
+
+    @property
+    def limit_s(self) -> float:
+        """Wall seconds for the next call: it may compile, as those before may have done."""
+        return self.AFTER_A_HANG_S if self.hung else min(max(self.taken_s, self.LEAST_S), self.MOST_S)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """What the function returns. NoAnswer: it does not come back."""
+        began, limit_s = time.perf_counter(), self.limit_s
+        try:
+            with time_limit(limit_s):
+                return function(*arguments, **keywords)
+        except OutOfTime:
+            self.hung = True
+            raise NoAnswer(f"did not return within {limit_s:g} s") from None
+        finally:
+            self.taken_s += time.perf_counter() - began
+
+
+@contextmanager
+def impatient(taken_s: float) -> Iterator[None]:
+    """No call of a subject is waited for in vain, though nothing is judged yet.
+
+    taken_s: how long its calls have taken so far, compiling included.
+    """
+    before, Clock.patience = Clock.patience, Patience(taken_s)
+    try:
+        yield
+    finally:
+        Clock.patience = before
+
+
 class Clock:
     """Wall time spent inside a subject."""
 
+    patience: ClassVar[Patience | None] = None
     on_return: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
     """Told of each call that came back, in every clock of the process."""
 
@@ -75,7 +118,11 @@ class Clock:
             heard.note(_by_name(function, arguments, keywords))
         began = time.perf_counter()
         try:
+            if Clock.patience is not None:
+                return Clock.patience.call(function, *arguments, **keywords)
             return function(*arguments, **keywords)
+        except NoAnswer:
+            raise
         except (Exception, SystemExit) as problem:
             raise SubjectRaised(problem) from problem
         except KeyboardInterrupt as problem:

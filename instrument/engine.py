@@ -6,15 +6,11 @@ slower, and they reach the corners. The first case that breaks the law is made a
 """
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
-from types import FrameType
 from typing import Any
 
 import hypothesis
@@ -26,6 +22,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
 from headcheck.laws import Law
 from headcheck.minimise import minimise
 from headcheck.roles import Role
+from headcheck.time_limits import OutOfTime, time_limit
 from headcheck.verdict import Counterexample, LawResult
 
 
@@ -315,33 +312,6 @@ def describe(
         message=f"{where} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
         **given,
     )
-
-
-class OutOfTime(BaseException):
-    """Not an Exception: a subject that catches those must not swallow it, nor seem to have raised it."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in code that runs longer, where the platform and the thread allow it.
-
-    It reaches everything that executes Python; what hangs inside native code is ended by the process
-    around it (`headcheck.isolation`).
-    """
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, left)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _ratio(judged: Judged) -> float:

@@ -40,7 +40,7 @@ class Limits:
     """Seconds to import a subject, which may compile itself."""
     prepare_s: float = 120.0
     """Seconds for the small cases on which a subject is tried before it is judged."""
-    after_a_hang_s: float = 5.0
+    after_a_hang_s: float = 2.0
     """Seconds for a case once one has hung, so that a subject that always hangs does not take hours."""
 
 

@@ -16,10 +16,11 @@ from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention
-from headcheck.engine import PROFILES, OutOfTime, describe, time_limit
+from headcheck.engine import PROFILES, describe
 from headcheck.laws import Law, all_laws, choose
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
+from headcheck.time_limits import OutOfTime, time_limit
 from tests.engines import OUTPUT, PLAIN, TINY, a_law, engine_of, on_reference, reference, timeless
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import MODELS, Arithmetic, inferred, named
+from headcheck import inference
+from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.bench import Bench, Finding, Found, probe
 from headcheck.attention.hints import unrecognised_note
 from headcheck.attention.inputs import Inputs, build
@@ -350,7 +351,7 @@ def arithmetic(bench: Bench) -> Found:
         model, ratio = infer_arithmetic(trial, dtype, seed=0)
         models[dtype] = str(model) if str(model) in MODELS else model
         if ratio > 1:
-            return Finding("arithmetic", None, inferred(dtype, model, ratio), told=False)
+            return Finding("arithmetic", None, inference.told(dtype, model, ratio), told=False)
     how = "the narrowest bounds that it keeps"
     return Finding("arithmetic", models, how) if models else iter(())
 

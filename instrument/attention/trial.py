@@ -1,6 +1,5 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -9,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from headcheck.arithmetic import Arithmetic, inferred, named
+from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.features import FEATURES
@@ -25,11 +24,12 @@ from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_right
-from headcheck.calling import SubjectRaised, require_callable
+from headcheck.calling import SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
+from headcheck.inference import TRIES, narrowest, told
 
 INFERRED = (
     named("wide"),
@@ -50,7 +50,6 @@ IN_FLOAT32_NOTE = (
 PLAINLY = ", as a plain call shows:"
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
-TRIES = 24
 TRIAL_S = 5.0
 """Seconds for a call that a subject may not survive."""
 
@@ -66,8 +65,24 @@ def prepare(
         declaration, dtypes=wanted, arithmetic={d: named("native") for d in wanted}, device=device
     )
     supported, notes = _supported_dtypes(trial, wanted)
-    notes += [*size_notes, *returned_notes]
     trial.dtypes = supported
+    with impatient(trial.seconds):
+        arithmetic, found_out = _find_out(trial, seed)
+    subject = AttentionSubject(
+        declaration,
+        dtypes=supported,
+        arithmetic=arithmetic,
+        device=device,
+        refused=trial.refused,
+        avoids=trial.avoids,
+    )
+    subject.found = trial.found
+    return subject, [*notes, *size_notes, *returned_notes, *found_out]
+
+
+def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:
+    """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
+    declaration, notes = trial.declaration, []
     trial.refused.update(_refused(trial))
     if _reads_grouped_heads(trial):
         trial.found = frozenset({"grouped_heads"})
@@ -83,21 +98,10 @@ def prepare(
     notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
     notes += hints(trial)
     arithmetic = {}
-    for dtype in supported:
-        model, note = _arithmetic(trial, dtype, seed)
-        arithmetic[dtype] = model
+    for dtype in trial.dtypes:
+        arithmetic[dtype], note = _arithmetic(trial, dtype, seed)
         notes += [note] if note else []
-    arithmetic |= in_sixteen_bits_too(trial, arithmetic)
-    subject = AttentionSubject(
-        declaration,
-        dtypes=supported,
-        arithmetic=arithmetic,
-        device=device,
-        refused=trial.refused,
-        avoids=trial.avoids,
-    )
-    subject.found = trial.found
-    return subject, notes
+    return arithmetic | in_sixteen_bits_too(trial, arithmetic), notes
 
 
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
@@ -252,7 +256,7 @@ def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithme
             return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
         return named("native"), ""
     model, ratio = infer_arithmetic(trial, dtype, seed)
-    return model, inferred(dtype, model, ratio)
+    return model, told(dtype, model, ratio)
 
 
 def _computes_in_float32(trial: AttentionSubject) -> bool:
@@ -280,24 +284,20 @@ def infer_arithmetic(
     A case on which no model fits says nothing about rounding; a law will say what is wrong with it. The ratio
     is infinite where none fits on any case.
     """
-    candidates: tuple[Arithmetic, ...] = INFERRED
-    worst, explained = 0.0, False
-    for number in range(tries):
-        case = draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), trial)
-        case = case.but(dtype=dtype, layout="contiguous")
-        if number % 3:  # Large scores, and such that are sums of large products, show how scores are rounded.
-            case = case.but(values=("large", "opposed")[number % 3 - 1])
-        for skipped, model in enumerate(candidates):
-            ratio = _ratio(trial, case, dtype, model)
-            if ratio <= 1:
-                worst, explained = max(ratio, worst if not skipped else 0.0), True
-                candidates = candidates[skipped:]
-                break
-    if not explained:
-        return candidates[0], math.inf
-    if candidates[0] in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, candidates[0]):
-        return INFERRED[-1], worst
-    return candidates[0], worst
+    model, ratio = narrowest(
+        INFERRED,
+        (_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)),
+        lambda case, model: _ratio(trial, case, dtype, model),
+    )
+    if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, model):
+        return INFERRED[-1], ratio
+    return model, ratio
+
+
+def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Case:
+    """A drawn case; large scores, and such that are sums of large products, show how scores are rounded."""
+    case = draw(Random(seed), trial).but(dtype=dtype, layout="contiguous")
+    return case.but(values=("large", "opposed")[number % 3 - 1]) if number % 3 else case
 
 
 def _rounds_the_sum_more_than_once(trial: AttentionSubject, dtype: str, model: Arithmetic) -> bool:

@@ -1,14 +1,14 @@
 """What the engine asks of a role, for functions of a few tensors: drawn, built and simplified by their fields."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from headcheck.arithmetic import Arithmetic, inferred, named
-from headcheck.calling import require_callable
+from headcheck import inference
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.calling import impatient, require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
@@ -19,7 +19,6 @@ from headcheck.functions.subject import FunctionSubject
 AnyCase = TypeVar("AnyCase", bound=FunctionCase)
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
-TRIES = 24
 CALLS = 4
 """So many calls of drawn sizes, beside the plain one, before a subject counts as one that cannot be called."""
 
@@ -94,10 +93,11 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
         notes = notes if taken else [f"no plain call, {self.plain_call}, works: {problems[wanted[0]]}"]
         subject.arithmetic = arithmetic = dict(native)
-        for dtype in subject.dtypes:
-            arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
-            notes += [note] if note else []
-        return subject, [*found, *notes, *self.notes(subject)]
+        with impatient(subject.seconds):
+            for dtype in subject.dtypes:
+                arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
+                notes += [note] if note else []
+            return subject, [*found, *notes, *self.notes(subject)]
 
     def _plain(self, subject: FunctionSubject[AnyInputs], dtype: str) -> AnyCase:
         return self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
@@ -135,16 +135,14 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return (named(declared) if isinstance(declared, str) else declared), ""
         if dtype not in LOW_PRECISION:
             return named("native"), ""
-        candidates, worst, explained = self.inferred, 0.0, False
-        for number in range(TRIES):
-            case = self.draw(Random(f"{seed}/arithmetic/{dtype}/{number}"), subject).but(dtype=dtype)
-            case = self.fit(self.telling(case), subject)
-            ratios = [self._ratio(subject, case, model) for model in candidates]
-            fits = next((place for place, ratio in enumerate(ratios) if ratio <= 1), None)
-            if fits is not None:
-                worst, explained = max(ratios[fits], 0.0 if fits else worst), True
-                candidates = candidates[fits:]
-        return candidates[0], inferred(dtype, candidates[0], worst if explained else math.inf)
+        randoms = (Random(f"{seed}/arithmetic/{dtype}/{number}") for number in range(inference.TRIES))
+        drawn = (self.draw(random, subject).but(dtype=dtype) for random in randoms)
+        model, ratio = inference.narrowest(
+            self.inferred,
+            (self.fit(self.telling(case), subject) for case in drawn),
+            lambda case, model: self._ratio(subject, case, model),
+        )
+        return model, inference.told(dtype, model, ratio)
 
     def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:
         """The largest error over bound of one case under a model; 0 where a law will say what is wrong."""

@@ -1,0 +1,80 @@
+"""Which arithmetic an undeclared subject is held to."""
+
+import math
+import time
+
+import pytest
+from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.attention import sizes_shown
+from headcheck.attention.trial import prepare
+from headcheck.calling import Clock, NoAnswer, Patience, impatient
+from headcheck.declarations import Attention
+from headcheck.inference import narrowest, told
+from headcheck.reference.canonical import canonical_attention
+
+MODELS = (named("wide"), named("flash"), named("eager"))
+RATIOS = {"wide": 2.0, "flash": 0.9, "eager": 0.3}
+
+
+def test_the_narrowest_model_that_fits_every_case_is_found() -> None:
+    """A model that a case rules out is not tried again; the largest error is that of the model found."""
+    asked: list[tuple[int, str]] = []
+
+    def ratio(case: int, model: Arithmetic) -> float:
+        asked.append((case, str(model)))
+        return {0: 0.1, 1: RATIOS[str(model)], 2: 0.5}[case]
+
+    assert narrowest(MODELS, range(3), ratio) == (named("flash"), 0.9)
+    assert asked == [(0, "wide"), (1, "wide"), (1, "flash"), (2, "flash")]
+
+
+def test_a_case_that_no_model_explains_says_nothing() -> None:
+    """It rules none out; where that is so of every case, the narrowest is taken, and no ratio is told."""
+    assert narrowest(MODELS, range(2), lambda case, model: 2.0 - case) == (named("wide"), 1.0)
+    model, ratio = narrowest(MODELS, range(2), lambda case, model: math.inf)
+    assert (model, ratio) == (named("wide"), math.inf)
+    assert (
+        told("float16", model, ratio) == "float16: no model of arithmetic explains its errors; held to wide"
+    )
+
+
+def test_a_subject_that_is_tried_is_waited_for_as_long_as_its_calls_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within limits; once it has hung, a second each time. Outside of the trial nothing rings."""
+    assert [Patience(taken).limit_s for taken in (0.01, 12.0, 500.0)] == [5.0, 12.0, 30.0]
+    monkeypatch.setattr(Patience, "LEAST_S", 0.05)
+    clock = Clock()
+    with impatient(0.0):
+        assert clock.call(len, "four") == 4
+        with pytest.raises(NoAnswer, match=r"^did not return within 0.05 s$"):
+            clock.call(time.sleep, 60)
+        assert Clock.patience is not None
+        assert Clock.patience.limit_s == 1.0
+    assert Clock.patience is None
+    clock.call(time.sleep, 0.1)
+    assert clock.seconds >= 0.15
+
+
+def test_a_function_that_hangs_at_some_lengths_is_prepared_in_every_dtype(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is for the laws to meet the hang: no dtype is given up for it."""
+    monkeypatch.setattr(Patience, "LEAST_S", 0.2)
+    monkeypatch.setattr(Patience, "AFTER_A_HANG_S", 0.1)
+    monkeypatch.setattr(sizes_shown, "PATIENCE_S", 0.5)
+
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        while key.shape[-2] % 4 == 1 < key.shape[-2]:
+            pass
+        return canonical_attention(query, key, value, attn_mask, is_causal=is_causal)
+
+    began = time.perf_counter()
+    subject, notes = prepare(Attention(attention), dtypes=(), device="cpu", seed=0)
+    assert time.perf_counter() - began < 30
+    assert set(subject.dtypes) == {"float32", "float64", "bfloat16", "float16"}
+    assert [each for each in notes if "arithmetic inferred" in each]
