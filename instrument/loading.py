@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -100,12 +100,23 @@ def _pair(spec: str) -> Any:
     """ONE==OTHER: two attention subjects that should agree."""
     one, _, other = spec.partition("==")
     pair: Any = role_named("agreement")
-    return pair.of(_side(one), _side(other))
+    return pair.of(_side(one, _written(one)), _side(other, _written(other)))
 
 
-@cache
-def _side(spec: str) -> Any:
-    """One side of a pair, declared. It is the same in every pair, so that it is tried once in a process."""
+def _written(spec: str) -> tuple[int, int]:
+    """When the file that a subject stands in was last written, and its length; nothing where it is in none."""
+    file = Path(spec.rpartition(":")[0])
+    if not _is_path(str(file)) or not file.is_file():
+        return 0, 0
+    return file.stat().st_mtime_ns, file.stat().st_size
+
+
+@lru_cache(maxsize=64)
+def _side(spec: str, written: tuple[int, int]) -> Any:
+    """One side of a pair, declared. It is the same in every pair, so that it is tried once in a process.
+
+    written: another number is another file, which is read again.
+    """
     attribute = load(spec)[0]
     if role_name(attribute, None) != "attention":
         raise SubjectError(f"{spec}: both sides of a pair must be attention functions")

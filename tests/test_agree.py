@@ -125,6 +125,19 @@ def test_a_pair_takes_attention_functions_only() -> None:
         load("torch-sdpa==torch-softmax")
 
 
+def test_a_side_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
+    """A side keeps its identity from pair to pair, by which it is tried once; an edited file is another function."""
+    file = tmp_path / "kernel.py"
+    file.write_text("def attention(query, key, value): return query")
+    pair = f"{file}:attention==torch-sdpa"
+    one, _ = load(pair)[0].sides
+    assert load(f"{file}:attention==torch-sdpa-math")[0].sides[0] is one
+    file.write_text("def attention(query, key, value): return value.clone()")
+    changed, _ = load(pair)[0].sides
+    assert changed is not one
+    assert changed.function(1, 2, torch.ones(1)).item() == 1.0
+
+
 # Which kernel ran
 
 

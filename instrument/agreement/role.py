@@ -16,6 +16,9 @@ from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
 
+KEPT = 64
+"""So many members that have been tried are kept, at most."""
+
 
 class AgreementRole:
     """Case and inputs are those of the role attention, so that a case of a pair can be replayed on each side."""
@@ -59,6 +62,8 @@ class AgreementRole:
         """A member of a family is tried once, not for each of its pairs; it is kept, so that its id stays its own."""
         key = (id(side), dtypes, device, seed)
         if key not in self._tried:
+            if len(self._tried) == KEPT:
+                del self._tried[next(iter(self._tried))]
             self._tried[key] = side, trial.prepare(side, dtypes=dtypes, device=device, seed=seed)
         return self._tried[key][1]
 
