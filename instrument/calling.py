@@ -65,35 +65,42 @@ def require_callable(
 class Patience:
     """How long calls of a subject are waited for that is not judged yet: as long as those before took together."""
 
-    LEAST_S, MOST_S, AFTER_A_HANG_S = 5.0, 30.0, 1.0
+    FIRST_S, LEAST_S, MOST_S, AFTER_A_HANG_S = 120.0, 5.0, 30.0, 1.0
 
-    def __init__(self, taken_s: float) -> None:
+    def __init__(self, taken_s: float | None) -> None:
         self.taken_s = taken_s
+        """None where no call has come back yet: the first may compile for long."""
         self.hung = False
 
     @property
     def limit_s(self) -> float:
         """Wall seconds for the next call: it may compile, as those before may have done."""
+        if self.taken_s is None:
+            return self.FIRST_S
         return self.AFTER_A_HANG_S if self.hung else min(max(self.taken_s, self.LEAST_S), self.MOST_S)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """What the function returns. NoAnswer: it does not come back."""
+        """What the function returns. NoAnswer: it does not come back. SubjectError: it never did."""
         began, limit_s = time.perf_counter(), self.limit_s
         try:
             with time_limit(limit_s):
                 return function(*arguments, **keywords)
         except OutOfTime:
+            if self.taken_s is None:
+                raise SubjectError(
+                    f"the subject did not return from its first call in {limit_s:g} s"
+                ) from None
             self.hung = True
             raise NoAnswer(f"did not return within {limit_s:g} s") from None
         finally:
-            self.taken_s += time.perf_counter() - began
+            self.taken_s = (self.taken_s or 0.0) + time.perf_counter() - began
 
 
 @contextmanager
-def impatient(taken_s: float) -> Iterator[None]:
+def impatient(taken_s: float | None = None) -> Iterator[None]:
     """No call of a subject is waited for in vain, though nothing is judged yet.
 
-    taken_s: how long its calls have taken so far, compiling included.
+    taken_s: how long its calls have taken so far, compiling included; None before the first.
     """
     before, Clock.patience = Clock.patience, Patience(taken_s)
     try:
@@ -121,7 +128,7 @@ class Clock:
             if Clock.patience is not None:
                 return Clock.patience.call(function, *arguments, **keywords)
             return function(*arguments, **keywords)
-        except NoAnswer:
+        except (NoAnswer, SubjectError):
             raise
         except (Exception, SystemExit) as problem:
             raise SubjectRaised(problem) from problem

@@ -13,6 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Never
 
+from headcheck.calling import impatient
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
@@ -92,7 +93,7 @@ def probe(
     from headcheck.pasting import found_out
 
     loaded = make_plan(subject, role=role, device=device, declare=declare).loaded()
-    with undisturbed():
+    with undisturbed(), impatient():
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
         return found_out(loaded.declaration, device=loaded.device, name=loaded.function)

@@ -11,7 +11,9 @@ from headcheck.attention import sizes_shown
 from headcheck.attention.trial import prepare
 from headcheck.calling import Clock, NoAnswer, Patience, impatient
 from headcheck.declarations import Attention
+from headcheck.errors import SubjectError
 from headcheck.inference import narrowest, told
+from headcheck.judging import probe
 from headcheck.reference.canonical import canonical_attention
 
 MODELS = (named("wide"), named("flash"), named("eager"))
@@ -44,7 +46,7 @@ def test_a_subject_that_is_tried_is_waited_for_as_long_as_its_calls_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Within limits; once it has hung, a second each time. Outside of the trial nothing rings."""
-    assert [Patience(taken).limit_s for taken in (0.01, 12.0, 500.0)] == [5.0, 12.0, 30.0]
+    assert [Patience(taken).limit_s for taken in (None, 0.01, 12.0, 500.0)] == [120.0, 5.0, 12.0, 30.0]
     monkeypatch.setattr(Patience, "LEAST_S", 0.05)
     clock = Clock()
     with impatient(0.0):
@@ -56,6 +58,29 @@ def test_a_subject_that_is_tried_is_waited_for_as_long_as_its_calls_took(
     assert Clock.patience is None
     clock.call(time.sleep, 0.1)
     assert clock.seconds >= 0.15
+
+
+def test_a_first_call_that_does_not_come_back_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to find out; it has longer, since it may compile."""
+    monkeypatch.setattr(Patience, "FIRST_S", 0.1)
+    with impatient(), pytest.raises(SubjectError, match=r"did not return from its first call in 0.1 s$"):
+        Clock().call(time.sleep, 60)
+
+
+def test_what_hangs_at_some_lengths_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be told is told, in little time."""
+    monkeypatch.setattr(Patience, "LEAST_S", 0.2)
+    monkeypatch.setattr(Patience, "AFTER_A_HANG_S", 0.1)
+    monkeypatch.setattr(sizes_shown, "PATIENCE_S", 0.5)
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+        while is_causal and key.shape[-2] % 4 == 1 < key.shape[-2]:
+            pass
+        return canonical_attention(query, key, value, is_causal=is_causal)
+
+    began = time.perf_counter()
+    assert "deterministic" in str(probe(attention))
+    assert time.perf_counter() - began < 60
 
 
 def test_a_function_that_hangs_at_some_lengths_is_prepared_in_every_dtype(
