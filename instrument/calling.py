@@ -65,7 +65,7 @@ def require_callable(
 class Patience:
     """How long calls of a subject are waited for that is not judged yet: as long as those before took together."""
 
-    FIRST_S, LEAST_S, MOST_S, AFTER_A_HANG_S = 120.0, 5.0, 30.0, 1.0
+    FIRST_S, LEAST_S, MOST_S, AFTER_A_HANG_S = 120.0, 5.0, 30.0, 2.0
 
     def __init__(self, taken_s: float | None) -> None:
         self.taken_s = taken_s

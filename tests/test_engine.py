@@ -1,9 +1,12 @@
 """The engine: one seed gives one verdict, examples are counted honestly, every break is a finding."""
 
 import signal
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -299,6 +302,22 @@ def test_the_time_limit_gives_the_alarm_back() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_module_that_is_being_imported_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is whole when the time has run out: half a module would fail whoever needs it later."""
+    (tmp_path / "slowly_imported.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        import_and_wait()
+    assert sys.modules["slowly_imported"].whole
+
+
+def import_and_wait() -> None:
+    import_module("slowly_imported")
+    time.sleep(5)
 
 
 def test_the_profiles_grow() -> None:
