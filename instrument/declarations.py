@@ -124,8 +124,9 @@ class _Conventions(_Common):
     layout: str = "bhsd"
     """The order of the axes batch, heads, sequence and dim in query, key, value and output; or 'thd': the tokens of
     all sequences on one axis, with cu_seqlens_q and cu_seqlens_k that say where each begins (variable lengths)."""
-    any_strides: bool = True
-    """Whether query, key and value may have a last axis whose stride is not 1."""
+    any_strides: bool | None = None
+    """Whether query, key and value may have a last axis whose stride is not 1; they may, where a plain call does not
+    refuse it in so many words."""
     mask_ranks: tuple[int, ...] | None = None
     """How many axes attn_mask may have: 2 (q_len, kv_len), 3 (with heads), 4 (with batch)."""
     true_means: Literal["keep", "block"] = "keep"

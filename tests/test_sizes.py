@@ -42,6 +42,13 @@ def in_eights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Refused as flash-attention does."""
+    if q.stride(-1) != 1:
+        raise RuntimeError("Input tensor must have contiguous last dimension")
+    return scaled_dot_product_attention(q, k, v)
+
+
 def crashes(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """An odd head dim is no refusal, but a slip."""
     half = q.shape[-1] // 2
@@ -57,6 +64,7 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
     [
         (tiled, {"head_dims": (16, 32, 64, 128), "length_multiple": 16}),
         (alike, {"rectangular": False, "value_dim": False}),
+        (dense, {"any_strides": False}),
         (in_eights, {"head_dims": (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)}),
         (crashes, {}),
         (scaled_dot_product_attention, {}),
@@ -65,7 +73,7 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
 def test_what_plain_calls_refuse_is_not_asked_for(function: Any, found: dict[str, Any]) -> None:
     """By an assertion, a ValueError, or a RuntimeError that says so; a crash is a finding."""
     declaration, notes = shown(function)
-    fields = ("head_dims", "length_multiple", "rectangular", "value_dim")
+    fields = ("head_dims", "length_multiple", "rectangular", "value_dim", "any_strides")
     assert {name: value for name in fields if (value := getattr(declaration, name)) is not None} == found
     assert len(notes) == len(found)
 

@@ -210,7 +210,7 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
         changes["dtype"] = subject.dtypes[0]
     if subject.is_packed:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))
-    if not conventions.any_strides and case.layout in ("dim-first", "mixed"):
+    if conventions.any_strides is False and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
     if not subject.takes_mask_of(len(case.mask_axes)):
         changes["mask_axes"] = "bhqk"

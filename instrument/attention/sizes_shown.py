@@ -26,7 +26,8 @@ PATIENCE_S = 10.0
 """Seconds for a first look."""
 MULTIPLES = (256, 128, 64, 32, 16, 8, 4, 2)
 SAYING_SO = re.compile(
-    r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)", re.IGNORECASE
+    r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)|stride|contiguous",
+    re.IGNORECASE,
 )
 """What a RuntimeError has to say to be a refusal of a size: others are findings."""
 
@@ -79,16 +80,13 @@ class _Trial:
             device=device,
         )
 
-    def failure(self, length: int, dim: int, **sizes: int) -> BaseException | None:
+    def failure(self, length: int, dim: int, **fields: Any) -> BaseException | None:
         """What a call raises, or None if it returns anything."""
-        fields: dict[str, Any] = {
-            "q_len": length,
-            "kv_len": length,
-            "head_dim": dim,
-            "value_dim": dim,
-            **sizes,
-        }
-        x = build(Case(dtype=self.dtype, batch=1, heads=2, kv_heads=2, **fields), self.subject.alignment)
+        sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+        x = build(
+            Case(dtype=self.dtype, batch=1, heads=2, kv_heads=2, **{**sizes, **fields}),
+            self.subject.alignment,
+        )
         try:
             with torch.no_grad():
                 self.subject.returned(x, self.subject.arguments_for(x))
@@ -101,7 +99,7 @@ class _Trial:
     def answers(self, length: int, dim: int) -> bool:
         return self.failure(length, dim) is None
 
-    def refusals(self, sizes: Sequence[tuple[int, int]], **more: int) -> dict[tuple[int, int], str]:
+    def refusals(self, sizes: Sequence[tuple[int, int]], **more: Any) -> dict[tuple[int, int], str]:
         """Length and dim of calls that are refused -> in which words."""
         failures = {size: self.failure(*size, **more) for size in sizes}
         return {size: _said(each) for size, each in failures.items() if each is not None and is_refusal(each)}
@@ -136,6 +134,9 @@ class _Trial:
         if self.declaration.value_dim is None and (said := self._refuses(length, dim, value_dim=other)):
             changes["value_dim"] = False
             notes.append(f"value_dim other than head_dim: not asked for ({said})")
+        if self.declaration.any_strides is None and (said := self._refuses(length, dim, layout="dim-first")):
+            changes["any_strides"] = False
+            notes.append(f"a last axis whose stride is not 1: not asked for ({said})")
         return self.declaration.but(**changes), notes
 
     def _dims_refused(self, length: int) -> dict[tuple[int, int], str]:
@@ -148,9 +149,9 @@ class _Trial:
             return {}
         return self.refusals([(length, dim) for length in LENGTHS])
 
-    def _refuses(self, length: int, dim: int, **sizes: int) -> str:
-        """In which words other sizes are refused; '' where they are not."""
-        return next(iter(self.refusals([(length, dim)], **sizes).values()), "")
+    def _refuses(self, length: int, dim: int, **fields: Any) -> str:
+        """In which words a call with other sizes, or another layout, is refused; '' where it is not."""
+        return next(iter(self.refusals([(length, dim)], **fields).values()), "")
 
 
 def is_refusal(problem: BaseException) -> bool:

@@ -202,11 +202,14 @@ def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) ->
 def rows_of_low_biases_are_not_dead(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A query whose biases are all finite, however low, has weights that sum to one."""
     ones = x.but(value=torch.ones_like(x.value), layout="contiguous", generic=False)
-    rounding = attention.arithmetic_for(x).rounding(x.dtype)
+    arithmetic = attention.arithmetic_for(x)
+    rounding = arithmetic.rounding(x.dtype)
     largest = min(rounding.inputs.largest, rounding.softmax.largest, torch.finfo(x.dtype).max)
-    lowest = -3e4 if x.dtype == torch.float16 else -0.6 * largest
+    # Where weights are exp(score - log-sum-exp), a log-sum-exp of 1e38 has no digit left to say how many keys there are.
+    lowest = -3e4 if x.dtype == torch.float16 or arithmetic.log_sum_exps else -0.6 * largest
     low = ones.but(attn_mask=torch.full((x.q_len, x.kv_len), lowest, dtype=x.dtype))
-    return within(attention(low), attention.expected(ones), 2 * attention.bound(ones), "sum of the weights")
+    limit = attention.bound(low) if arithmetic.log_sum_exps else attention.bound(ones)
+    return within(attention(low), attention.expected(ones), 2 * limit, "sum of the weights")
 
 
 NAN = "IEEE 754: NaN propagates"

@@ -13,7 +13,8 @@ from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal,
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, compared_gradients, none, same, within
+from headcheck.calling import REFUSALS, SubjectRaised
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import at_least, at_most, one_in, one_of
 from headcheck.laws import law
 
@@ -236,9 +237,14 @@ def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) 
     share=0.3,
 )
 def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """A rate of one drops all weights, and the output is zero."""
-    with _seeded(x):
-        output = attention(x.but(dropout_p=1.0))
+    """A rate of one drops all weights, and the output is zero; or it is refused in so many words."""
+    try:
+        with _seeded(x):
+            output = attention(x.but(dropout_p=1.0))
+    except SubjectRaised as raised:
+        if isinstance(raised.problem, REFUSALS):
+            raise NotApplicable(f"a rate of one is refused: {raised}") from raised
+        raise
     return same(output, torch.zeros_like(output))
 
 

@@ -9,6 +9,7 @@ rounds in a coarser one, some outputs do not move at all, or they jump.
 import torch
 from torch import Tensor, nn
 
+from headcheck.comparison import LawBroken
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.subject import MultiHeadSubject
@@ -19,10 +20,13 @@ TRIES = 3
 
 
 def unit_that_explains(subject: MultiHeadSubject, inputs: list[MultiHeadInputs]) -> float:
-    """The smallest unit that explains how these calls round; the largest where none does."""
+    """The smallest unit that explains how these calls round; the largest where none does, or none comes back."""
     own = torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2
     explains = (unit for unit in UNITS if unit >= own and all(_explains(subject, x, unit) for x in inputs))
-    return next(explains, UNITS[-1])
+    try:
+        return next(explains, UNITS[-1])
+    except LawBroken:  # A law will say what is wrong, or the axes lie otherwise.
+        return UNITS[-1]
 
 
 def _explains(subject: MultiHeadSubject, x: MultiHeadInputs, unit: float) -> bool:
