@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from headcheck import MultiHeadAttention, reference, verify
 from headcheck.errors import SubjectError
@@ -176,3 +177,28 @@ def test_a_module_that_cannot_be_made_is_told_apart_from_a_call() -> None:
             SubjectError, match=r"made by failing\(\): raised RuntimeError: no weights file" + cure
         ):
             verify(failing, role=name)
+
+
+class LengthFirst(nn.Module):
+    """(length, batch, dim); batches of two sizes are refused."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if key.shape[1] != query.shape[1]:
+            raise RuntimeError("batches of two sizes")
+        projected = (self.w_q(query), self.w_k(key), self.w_v(value))
+        heads = [x.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3) for x in projected]
+        output: Tensor = self.w_o(scaled_dot_product_attention(*heads).permute(2, 0, 1, 3).flatten(-2))
+        return output
+
+
+def test_a_module_that_raises_while_its_rounding_is_measured_is_judged() -> None:
+    """Undeclared, its axes are read in another order: that breaks laws, and is no error of headcheck."""
+    law = "accuracy/output-is-the-references"
+    assert not verify(MultiHeadAttention(LengthFirst), laws=law, profile="quick").conforms
+    declared = MultiHeadAttention(LengthFirst, batch_first=False)
+    assert verify(declared, laws=law, profile="quick").conforms

@@ -129,3 +129,22 @@ class _Saved(torch.autograd.Function):
 @variant("A backward of its own, which raises under autocast.", without=(*PLAIN, "is_causal"))
 def own_backward_without_autocast(call: Call) -> Any:
     return _Saved.apply(call.query, call.key, call.value, clean.scale(call))  # type: ignore[no-untyped-call]
+
+
+@variant(
+    "The weights are exp(score - log-sum-exp), with masks and biases.",
+    without=("dropout_p",),
+    replaces=clean.softmax,
+)
+def masked_weights_by_log_sum_exp(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
+    log_sum_exp = clean.lse(call, scores)[..., None]
+    return torch.exp(scores - log_sum_exp.masked_fill(log_sum_exp == NEVER, 0.0))
+
+
+@variant("A rate of one is refused, and so is a last axis whose stride is not 1, as by flash-attention.")
+def below_one_and_dense(call: Call) -> Tensor:
+    if call.dropout_p >= 1:
+        raise ValueError("the rate is to be below one")
+    if any(each.shape[-1] > 1 != each.stride(-1) for each in (call.query, call.key, call.value)):
+        raise RuntimeError("Input tensor must have contiguous last dimension")
+    return clean.attention(call)

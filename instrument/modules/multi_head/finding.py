@@ -34,11 +34,8 @@ TWICE = math.log(2)
 
 def find(build: Build, subject: MultiHeadSubject) -> list[str]:
     """What the subject left undeclared is written into `subject.found`; the words for the verdict."""
-    plain, assumed = [trial(build, subject, seed=n) for n in range(TRIALS)], subject.layout
-    subject.found.unit = unit_that_explains(subject, plain)
+    subject.found.unit = unit_that_explains(subject, [trial(build, subject, seed=n) for n in range(TRIALS)])
     subject.layout = _layout(build, subject)
-    if subject.layout != assumed:
-        subject.found.unit = unit_that_explains(subject, plain)
     _find_mask(build, subject)
     _find_key_mask(build, subject)
     subject.found.empty_rows = _empty_rows(build, subject)
