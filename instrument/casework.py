@@ -60,7 +60,7 @@ class CaseRole(ABC, Generic[AnyCase]):
 
     def _affordable(self, random: Random, case: AnyCase) -> AnyCase:
         """The case with axes at their defaults, in any order, until the product of all is bounded."""
-        sizes = self._sizes()
+        sizes = self.case.sizes()
         for axis in random.sample(sizes, len(sizes)):
             if math.prod(getattr(case, size) for size in sizes) <= WORK:
                 break
@@ -84,7 +84,7 @@ class CaseRole(ABC, Generic[AnyCase]):
             (name, tuple(min(max(number, -most), most) for number in each))
             for name, each in zip(tensors, numbers, strict=True)
         )
-        few = {name: min(getattr(case, name), FEW) for name in self._sizes()}
+        few = {name: min(getattr(case, name), FEW) for name in self.case.sizes()}
         plain = {"values": "normal"} if tensors else {}
         return self.fit(case.but(numbers=named_numbers, **plain, **few), subject)
 
@@ -92,11 +92,6 @@ class CaseRole(ABC, Generic[AnyCase]):
         if case.dtype not in subject.dtypes:
             case = case.but(dtype=subject.dtypes[0])
         return numbers_that_fit(self.settle(case, subject))
-
-    def _sizes(self) -> list[str]:
-        """The fields that are lengths of axes."""
-        of_axes = (axis for axes in self.case.AXES.values() for axis in axes)
-        return list(dict.fromkeys((*of_axes, *self.case.SIZES)))
 
     def simpler(self, case: AnyCase, subject: Any) -> Iterator[AnyCase]:
         for step in self._steps(case, subject):
@@ -108,14 +103,14 @@ class CaseRole(ABC, Generic[AnyCase]):
         if case.dtype != subject.dtypes[0]:
             yield case.but(dtype=subject.dtypes[0])
         for each in fields(case):
-            value, sizes = getattr(case, each.name), self._sizes()
+            value, sizes = getattr(case, each.name), self.case.sizes()
             if each.name not in (*sizes, "values", "numbers", "dtype") and value != each.default:
                 yield case.but(**{each.name: each.default})
         if case.written_out:
             yield from self._fewer_numbers(case)
             yield from self._rounder(case)
             return
-        for axis in self._sizes():
+        for axis in self.case.sizes():
             yield from (case.but(**{axis: size}) for size in below(getattr(case, axis)))
         values = getattr(case, "values", "")
         rank = PLAINER_VALUES.index(values) if values in PLAINER_VALUES else len(PLAINER_VALUES)
@@ -135,7 +130,7 @@ class CaseRole(ABC, Generic[AnyCase]):
         if "cotangent" in dict(case.numbers):
             yield case.but(numbers=tuple(pair for pair in case.numbers if pair[0] != "cotangent"))
         tensors = tensors_of(case)
-        for axis in self._sizes():
+        for axis in self.case.sizes():
             size = getattr(case, axis) if axis not in self.case.SIZES else 1
             for index in reversed(range(size if size > 1 else 0)):
                 less = {
@@ -167,7 +162,7 @@ class CaseRole(ABC, Generic[AnyCase]):
     def show(self, inputs: Any) -> dict[str, Any]:
         """Each tensor, and each field of the case that says something else than its default."""
         told = {name: shown(tensor, inputs.case.dtype) for name, tensor in inputs.tensors.items()}
-        hidden = {*self._sizes(), "dtype", "values", "seed", "numbers"}
+        hidden = {*self.case.sizes(), "dtype", "values", "seed", "numbers"}
         for each in fields(inputs.case):
             value = getattr(inputs.case, each.name)
             if each.name not in hidden and value != each.default:

@@ -21,6 +21,8 @@ class Comparison:
     bound: Tensor
     ratio: float
     index: tuple[int, ...]
+    against: str = ""
+    """What the expected numbers are, where they are an answer of the subject too."""
 
     @property
     def broken(self) -> bool:

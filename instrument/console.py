@@ -17,7 +17,8 @@ from rich.text import Text
 
 from headcheck.comparison import place
 from headcheck.judging import Watcher
-from headcheck.laws import all_laws, most_specific_first
+from headcheck.laws import all_laws
+from headcheck.ranking import most_telling_first
 from headcheck.roles import role
 from headcheck.verdict import Counterexample, LawResult, Verdict
 
@@ -68,7 +69,7 @@ def show(
     _heading(verdict, console)
     _table(verdict, known, console)
     broken = {row.id: row for row in verdict.broken if row.id not in known}
-    groups = _same_break(broken[law_id] for law_id in most_specific_first(broken))
+    groups = _same_break(most_telling_first(broken.values()))
     for first, others in groups[:IN_FULL]:
         _broken(first, others, console)
     if groups[IN_FULL:]:
@@ -113,8 +114,7 @@ def short(verdict: Verdict) -> str:
     """The first broken law with its replay line, and the summary: a few lines for the log of a test."""
     if not verdict.broken:
         return summary(verdict)
-    rows = {row.id: row for row in verdict.broken}
-    first = rows[most_specific_first(rows)[0]]
+    first = most_telling_first(verdict.broken)[0]
     lines = [f"breaks {first.id}: {first.reason}"]
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
@@ -258,7 +258,8 @@ def finding_lines(example: Counterexample) -> list[str]:
             if exceeds
             else f"; error {example.factor:.2f} of it"
         )
-    lines = [f"observed: {where} = {example.observed:.9g}", f"expected: {example.expected:.9g}"]
+    against = f", the {example.against}" if example.against else ""
+    lines = [f"observed: {where} = {example.observed:.9g}", f"expected: {example.expected:.9g}{against}"]
     if isinstance(example.observed, float) and isinstance(example.expected, float):
         error = abs(example.observed - example.expected)
         lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []

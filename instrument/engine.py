@@ -298,6 +298,7 @@ def describe(
     )
     where = place(comparison.what, comparison.index)
     factor = comparison.ratio if comparison.ratio != float("inf") else None
+    of_it = f", the {comparison.against}" if comparison.against else ""
     allowed = f"the bound is {bound:.3g}" if bound else "they must be equal"
     exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
     return Counterexample(
@@ -307,9 +308,10 @@ def describe(
         index=list(comparison.index),
         observed=observed,
         expected=expected,
+        against=comparison.against,
         bound=bound,
         factor=factor,
-        message=f"{where} is {observed:.9g}, expected {expected:.9g}; {allowed}{exceeded}",
+        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}; {allowed}{exceeded}",
         **given,
     )
 

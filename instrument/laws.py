@@ -6,7 +6,6 @@ are comparisons. Writing the function is all that is needed for it to be run, li
 """
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -111,19 +110,8 @@ def _ids(each: Law) -> list[str]:
     return [f"{role.replace('_', '-')}/{each.name_in_role}" for role in each.roles]
 
 
-def most_specific_first(law_ids: Iterable[str]) -> list[str]:
-    """Law ids in the order in which they tell of a fault: by the families of a role, as its FAMILIES lists them."""
-
-    def rank(law_id: str) -> float:
-        law = all_laws().get(law_id)
-        in_order = families_of(law.role) if law else ()
-        return in_order.index(law.family_in_role) if law and law.family_in_role in in_order else math.inf
-
-    return sorted(law_ids, key=rank)
-
-
 def families_of(role: str) -> tuple[str, ...]:
-    """The families of a role in that order; tests hold them to be those that its laws have."""
+    """The families of a role, the most specific first; tests hold them to be those that its laws have."""
     families: tuple[str, ...] = import_module(f"headcheck.properties.{role}").FAMILIES
     return families
 

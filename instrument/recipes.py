@@ -71,6 +71,18 @@ class Recipe:
         """The shape of each tensor that may be written out."""
         return {name: tuple(getattr(self, axis) for axis in axes) for name, axes in self.AXES.items()}
 
+    @classmethod
+    def sizes(cls) -> list[str]:
+        """The fields that are sizes, the lengths of axes before others."""
+        of_axes = (axis for axes in cls.AXES.values() for axis in axes)
+        return list(dict.fromkeys((*of_axes, *cls.SIZES)))
+
+    def asked_for(self) -> list[str]:
+        """What the call asks for beyond tensors of some sizes: the fields that differ from their defaults."""
+        plain = {*self.sizes(), "dtype", "seed", "numbers", "values"}
+        differing = (each.name for each in fields(self) if getattr(self, each.name) != each.default)
+        return [name for name in differing if name not in plain]
+
     def __str__(self) -> str:
         last = ("seed", "numbers")
         named = [each for each in fields(self) if each.name not in last]
@@ -131,8 +143,7 @@ def _require_moderate(case: Recipe) -> None:
                 f"{name} holds {_count(numbers)} numbers in the case; its shape {shapes[name]} asks for "
                 f"{math.prod(shapes[name])}"
             )
-    sizes = {*case.SIZES, *(axis for axes in case.AXES.values() for axis in axes)}
-    largest = max(sizes, key=lambda size: getattr(case, size), default="")
+    largest = max(case.sizes(), key=lambda size: getattr(case, size), default="")
     most = max([*map(math.prod, shapes.values()), math.prod(getattr(case, size) for size in case.SIZES)])
     if most > MOST_NUMBERS:
         raise CaseError(

@@ -26,6 +26,8 @@ class Counterexample:
     index: list[int] = field(default_factory=list)
     observed: float | str | None = None
     expected: float | str | None = None
+    against: str = ""
+    """What was expected, where it is an answer of the subject too: the output with is_causal."""
     bound: float | None = None
     factor: float | None = None
     """By how much the bound is exceeded; None where it is no matter of degree."""

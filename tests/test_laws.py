@@ -19,7 +19,7 @@ from headcheck.comparison import Comparison
 from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile
 from headcheck.errors import HeadcheckError
-from headcheck.laws import Law, all_laws, choose, families_of, law, most_specific_first
+from headcheck.laws import Law, all_laws, choose, families_of, law
 from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
@@ -236,26 +236,3 @@ def test_repairs_are_made_in_their_order() -> None:
         """It is repaired."""
 
     assert repaired.repaired(1) == 20
-
-
-STALE_MAXIMUM = (
-    "accuracy/output-is-within-the-bound",
-    "accuracy/every-rung-of-a-ladder-has-its-weight",
-    "accuracy/cancelling-values-hide-nothing",
-    "accuracy/a-moving-maximum-rescales-all",
-    "accuracy/default-scale-is-one-over-root-head-dim",
-    "accuracy/explicit-scale-is-used",
-    "gradients/each-gradient-can-be-asked-for-alone",
-    "symmetry/permuting-keys-changes-nothing",
-    "symmetry/duplicated-keys-change-nothing",
-    "symmetry/parts-merge-to-the-whole",
-)
-"""Most of what a tiled kernel breaks whose running maximum is that of the last tile."""
-
-
-def test_the_law_that_names_a_fault_is_among_the_first_shown() -> None:
-    """Of what a stale maximum breaks, the law of the moving maximum is in the first three, that of all output late."""
-    broken = {f"attention/{each}" for each in STALE_MAXIMUM}
-    shown = most_specific_first(each for each in all_laws() if each in broken)
-    assert "attention/accuracy/a-moving-maximum-rescales-all" in shown[:3]
-    assert shown.index("attention/accuracy/output-is-within-the-bound") > 4

@@ -124,8 +124,10 @@ def test_a_summary_has_its_denominators() -> None:
 
 def test_the_short_form_names_the_break_and_replays_it() -> None:
     """repr has the most specific broken law, how far it is broken, the replay line and the summary, a line each."""
-    general = replace(BREAKS, id="attention/accuracy/output-is-within-the-bound")
-    specific = replace(BREAKS, id="attention/masks/the-future-does-not-matter")
+    assert BREAKS.counterexample is not None
+    causal = replace(BREAKS, counterexample=replace(BREAKS.counterexample, case="kv_len=2 is_causal=true"))
+    general = replace(causal, id="attention/accuracy/output-is-within-the-bound")
+    specific = replace(causal, id="attention/masks/the-future-does-not-matter")
     first, replay, last = repr(a_verdict(HOLDS, general, specific)).splitlines()
     assert first == f"<breaks {specific.id}: {BREAKS.reason}"
     assert replay == "headcheck replay s attention/a/two kv_len=2"

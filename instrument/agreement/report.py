@@ -11,7 +11,7 @@ from headcheck.agreement.observe import in_words
 from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
 from headcheck.attention.bench import PROBES
 from headcheck.console import STYLES, counterexample_text, write_line
-from headcheck.laws import most_specific_first
+from headcheck.ranking import most_telling_first
 from headcheck.verdict import LawResult
 
 IN_FULL = 3
@@ -63,12 +63,7 @@ def deviations(verdict: FamilyVerdict) -> list[tuple[str, list[LawResult]]]:
     """Who broke what: the subjects first, then the pairs; of each the most specific law first."""
     found = [(each.name, each.broken) for each in verdict.members]
     found += [(f"{pair.one}=={pair.other}", pair.broken) for pair in verdict.pairs]
-    return [(name, _in_order(rows)) for name, rows in found if rows]
-
-
-def _in_order(rows: Sequence[LawResult]) -> list[LawResult]:
-    by_id = {row.id: row for row in rows}
-    return [by_id[law_id] for law_id in most_specific_first(by_id)]
+    return [(name, most_telling_first(rows)) for name, rows in found if rows]
 
 
 def _deviations(verdict: FamilyVerdict, console: Console) -> None:

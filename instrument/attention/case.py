@@ -50,6 +50,10 @@ class Case(Recipe):
     """How attn_mask lies in memory (`headcheck.attention.layouts.MASK_LAYOUTS`)."""
     cotangent_layout: str = "contiguous"
 
+    def asked_for(self) -> list[str]:
+        """Beyond tensors of some sizes; grouped heads are asked for by a size."""
+        return [*super().asked_for(), *(["kv_heads"] if self.heads != self.kv_heads else [])]
+
     @property
     def elements(self) -> int:
         """How many numbers query, key and value hold together: the size of a counterexample."""

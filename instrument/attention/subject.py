@@ -17,6 +17,7 @@ from headcheck.attention.problem import Problem
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention, EmptyRows
 from headcheck.reference import masks
+from headcheck.sides import OUTPUT, of_two_calls
 
 DEAD_ROWS = "dead rows"
 CAUSAL_SCALES = "a scale of zero or below with is_causal"
@@ -126,14 +127,19 @@ class AttentionSubject(Edge):
         one: Inputs,
         other: Inputs,
         back: Callable[[Tensor], Tensor] = lambda output: output,
-        what: str = "output",
+        what: str = OUTPUT,
+        slack: Tensor | float = 0.0,
     ) -> Comparison:
         """Two calls whose exact answers are the same: `back` takes the first output to the second's form.
 
-        Each may be off by its own bound, so their difference may be the sum of the two.
+        Each may be off by its own bound, so their difference may be the sum of the two. slack: by how much more,
+        where the exact answers are not quite the same.
         """
-        limit = back(self.bound(one)) + self.bound(other)
-        return within(back(self(one)), self(other), limit, what)
+        limit = back(self.bound(one)) + self.bound(other) + slack
+        found = within(back(self(one)), self(other), limit, what)
+        if not found.broken:
+            return found
+        return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
 
     def identical(self, one: Inputs, other: Inputs, what: str = "output") -> Comparison:
         """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""

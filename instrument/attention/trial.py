@@ -1,5 +1,6 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -97,9 +98,9 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
         )
     notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
     notes += hints(trial)
-    arithmetic = {}
-    for dtype in trial.dtypes:
-        arithmetic[dtype], note = _arithmetic(trial, dtype, seed)
+    arithmetic: dict[str, Arithmetic] = {}
+    for dtype in sorted(trial.dtypes, key=LOW_PRECISION.__contains__):
+        arithmetic[dtype], note = _arithmetic(trial, dtype, seed, arithmetic.get("float32"))
         notes += [note] if note else []
     return arithmetic | in_sixteen_bits_too(trial, arithmetic), notes
 
@@ -242,7 +243,9 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     )
 
 
-def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithmetic, str]:
+def _arithmetic(
+    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None
+) -> tuple[Arithmetic, str]:
     declared = trial.declaration.arithmetic
     if isinstance(declared, str | Arithmetic):
         declared = {dtype: declared}
@@ -255,7 +258,7 @@ def _arithmetic(trial: AttentionSubject, dtype: str, seed: int) -> tuple[Arithme
         if normalises_by_log_sum_exp(trial, dtype):
             return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
         return named("native"), ""
-    model, ratio = infer_arithmetic(trial, dtype, seed)
+    model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)
     return model, told(dtype, model, ratio)
 
 
@@ -277,17 +280,21 @@ def _computes_in_float32(trial: AttentionSubject) -> bool:
 
 
 def infer_arithmetic(
-    trial: AttentionSubject, dtype: str, seed: int, tries: int = TRIES
+    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None = None, tries: int = TRIES
 ) -> tuple[Arithmetic, float]:
     """The narrowest model within which the subject stays on drawn cases, and its largest error over bound.
 
     A case on which no model fits says nothing about rounding; a law will say what is wrong with it. The ratio
-    is infinite where none fits on any case.
+    is infinite where none fits on any case. in_float32: how the subject rounds there, where it takes float32: a
+    case that asks for a wide model counts if it is right in float32.
     """
     model, ratio = narrowest(
         INFERRED,
         (_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)),
         lambda case, model: _ratio(trial, case, dtype, model),
+        lambda case: (
+            in_float32 is None or _ratio(trial, case.but(dtype="float32"), "float32", in_float32) <= 1
+        ),
     )
     if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, model):
         return INFERRED[-1], ratio
@@ -295,8 +302,13 @@ def infer_arithmetic(
 
 
 def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Case:
-    """A drawn case; large scores, and such that are sums of large products, show how scores are rounded."""
+    """A drawn case; large scores, and such that are sums of large products, show how scores are rounded.
+
+    In every other one the default scale is given, so that a wrong default does not stand for rounding.
+    """
     case = draw(Random(seed), trial).but(dtype=dtype, layout="contiguous")
+    if number % 2 and case.scale is None and trial.has("scale"):
+        case = case.but(scale=1 / math.sqrt(case.head_dim))
     return case.but(values=("large", "opposed")[number % 3 - 1]) if number % 3 else case
 
 

@@ -196,9 +196,6 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
             values="normal", layout="contiguous", d_model=width, length=min(case.length, subject.longest)
         )
 
-    def _sizes(self) -> list[str]:
-        return ["length", "d_model"]
-
     def show(self, inputs: SinusoidalInputs) -> dict[str, Any]:
         return {"length": inputs.length, "d_model": inputs.d_model}
 

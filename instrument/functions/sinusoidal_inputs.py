@@ -59,6 +59,8 @@ class Sinusoidal(Declaration):
 class SinusoidalCase(FunctionCase):
     """The size of a table."""
 
+    SIZES: ClassVar = ("length", "d_model")
+
     length: int = option(1, 2, 3, 4, 5, 8, 16, 33, 64, 100, 257, 600, 1500, rarely=(2049, 5001))
     d_model: int = option(2, 4, 4, 6, 8, 10, 16, 32, 64, 128, 3, 5, 7, 1, 33, rarely=(256, 512, 768, 1024))
 

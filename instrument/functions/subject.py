@@ -21,6 +21,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS
+from headcheck.sides import OUTPUT, of_two_calls
 from headcheck.signatures import parameters_of
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
@@ -228,10 +229,13 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         one: AnyInputs,
         other: AnyInputs,
         back: Callable[[Tensor], Tensor] = lambda output: output,
-        what: str = "output",
+        what: str = OUTPUT,
     ) -> Comparison:
         """Two calls whose exact answers are the same: `back` takes the first output to the second's form."""
-        return within(back(self(one)), self(other), back(self.bound(one)) + self.bound(other), what)
+        found = within(back(self(one)), self(other), back(self.bound(one)) + self.bound(other), what)
+        if not found.broken:
+            return found
+        return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
 
     def identical(self, one: AnyInputs, other: AnyInputs, what: str = "output") -> Comparison:
         """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""

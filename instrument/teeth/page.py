@@ -1,6 +1,5 @@
 """The teeth as a page of Markdown."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -8,7 +7,7 @@ import torch
 from headcheck import __version__
 from headcheck.laws import choose
 from headcheck.teeth.corpus import Corpus
-from headcheck.teeth.summary import Run, cover, effort, killed, named, of_laws, place_of_named, runs
+from headcheck.teeth.summary import Run, cover, effort, killed, named, of_laws, runs
 from headcheck.teeth.trial import Outcome, Way
 
 
@@ -102,19 +101,16 @@ def _matrix(whole: Sequence[Outcome], corpus: Corpus, picture: str) -> Iterator[
         yield f"![Laws in rows, faults in columns, role by role; a dot where the law is broken]({picture})"
     yield ""
     yield (
-        "| role | laws | faults | caught | by a law named for it | which is shown first, in the first three "
-        "| laws that suffice | laws that catch nothing |"
+        "| role | laws | faults | caught | by a law named for it | laws that suffice | laws that catch nothing |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|"
     for role in _roles(whole, corpus):
         faults = _of_role(whole, corpus, role)
         caught, all_of = killed(faults)
         by_name = sum(bool(named(each, corpus.wrong[each.id])) for each in faults)
-        places = [place_of_named(each, corpus.wrong[each.id]) or math.inf for each in faults]
-        shown = f"{sum(place == 1 for place in places)}, {sum(place <= 3 for place in places)}"
         idle = [law.id for law in of_laws(whole, corpus, role) if not law.kills]
         yield (
-            f"| {role} | {len(choose(role))} | {all_of} | {caught} | {by_name} | {shown} | {len(cover(faults))} "
+            f"| {role} | {len(choose(role))} | {all_of} | {caught} | {by_name} | {len(cover(faults))} "
             f"| {', '.join(idle) or 'none'} |"
         )
     yield ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headcheck.laws import choose, most_specific_first
+from headcheck.laws import choose
 from headcheck.teeth.corpus import Corpus, Entry, held_out
 from headcheck.teeth.trial import Outcome, Way
 
@@ -55,14 +55,6 @@ def killed(faults: Iterable[Outcome], *, outside: bool | None = None) -> tuple[i
 def named(outcome: Outcome, entry: Entry) -> str:
     """The first law that a person would name and that broke; '' if none did."""
     return next((law for law in entry.breaks if law in outcome.broken), "")
-
-
-def place_of_named(outcome: Outcome, entry: Entry) -> int | None:
-    """At which place a law that was named for the fault is shown, from 1 on; None if none broke."""
-    role = entry.role.replace("_", "-")
-    shown = most_specific_first(f"{role}/{law}" for law in outcome.broken)
-    meant = {f"{role}/{law}" for law in entry.breaks}
-    return next((place for place, law in enumerate(shown, 1) if law in meant), None)
 
 
 @dataclass(frozen=True)

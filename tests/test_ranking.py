@@ -1,0 +1,82 @@
+"""Which broken law is shown first."""
+
+import pytest
+
+from headcheck.ranking import most_telling_first
+from headcheck.verdict import Counterexample, LawResult
+
+
+def broken(law: str, case: str = "kv_len=2", factor: float | None = 1e4) -> LawResult:
+    """A broken row of attention."""
+    example = Counterexample(case, "a command", "output", factor=factor)
+    return LawResult(f"attention/{law}", "A statement.", "breaks", counterexample=example)
+
+
+def shown(*rows: LawResult) -> list[str]:
+    """The laws in the order in which they are shown."""
+    return [row.name_in_role for row in most_telling_first(rows)]
+
+
+def test_what_a_plain_call_shows_comes_first() -> None:
+    """A scale that is forgotten breaks laws of masks too; a mask has nothing to do with it."""
+    assert shown(
+        broken("masks/dead-rows-follow-the-convention", "q_len=2 kv_len=2 mask=random"),
+        broken("masks/a-bias-of-log-two-counts-a-key-twice"),
+        broken("symmetry/scale-trades-with-query-and-key"),
+        broken("accuracy/default-scale-is-one-over-root-head-dim", "kv_len=2 head_dim=2"),
+    )[:2] == ["accuracy/default-scale-is-one-over-root-head-dim", "symmetry/scale-trades-with-query-and-key"]
+
+
+def test_where_each_break_needs_a_mask_the_laws_of_masks_come_first() -> None:
+    """Accuracy breaks too, wherever a mask was drawn."""
+    assert shown(
+        broken("accuracy/output-is-within-the-bound", "kv_len=2 is_causal=true"),
+        broken("masks/causal-equals-its-mask", "kv_len=2 is_causal=true"),
+    ) == ["masks/causal-equals-its-mask", "accuracy/output-is-within-the-bound"]
+
+
+@pytest.mark.parametrize(
+    ("smallest", "first"),
+    [
+        ("kv_len=2", "accuracy/output-is-within-the-bound"),
+        ("kv_len=65 head_dim=8", "accuracy/a-moving-maximum-rescales-all"),
+    ],
+)
+def test_a_general_law_comes_first_where_its_case_is_small(smallest: str, first: str) -> None:
+    """Softmax along a wrong axis shows in two keys; a stale maximum of a tiled kernel has a law of its own."""
+    assert (
+        shown(
+            broken("accuracy/a-moving-maximum-rescales-all", "kv_len=33 values=rising"),
+            broken("accuracy/output-is-within-the-bound", smallest),
+        )[0]
+        == first
+    )
+
+
+def test_a_slight_break_comes_after_a_great_one() -> None:
+    """A bound that is exceeded by little may be a consequence; equality is no matter of degree."""
+    assert shown(
+        broken("memory/strided-equals-contiguous", factor=1.2),
+        broken("gradients/gradients-are-within-the-bound", factor=None),
+        broken("accuracy/output-is-within-the-bound", "dtype=float64 kv_len=2"),
+    ) == [
+        "accuracy/output-is-within-the-bound",
+        "gradients/gradients-are-within-the-bound",
+        "memory/strided-equals-contiguous",
+    ]
+
+
+def test_grouped_heads_are_more_than_a_plain_call() -> None:
+    """They are asked for by the number of heads."""
+    assert shown(
+        broken("accuracy/output-is-within-the-bound", "heads=4 kv_heads=2"),
+        broken("gradients/gradients-are-within-the-bound", "heads=2 kv_heads=2"),
+    ) == ["gradients/gradients-are-within-the-bound", "accuracy/output-is-within-the-bound"]
+
+
+def test_a_break_without_a_case_has_its_place() -> None:
+    """A process that died between two cases leaves none; nor has a law that is not of headcheck a family."""
+    assert shown(broken("of/no-role"), broken("masks/the-future-does-not-matter", "")) == [
+        "masks/the-future-does-not-matter",
+        "of/no-role",
+    ]
