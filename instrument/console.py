@@ -20,7 +20,7 @@ from headcheck.judging import Watcher
 from headcheck.laws import all_laws
 from headcheck.ranking import most_telling_first
 from headcheck.roles import role
-from headcheck.verdict import Counterexample, LawResult, Verdict
+from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
 
 WIDTH = 110
 IN_FULL = 3
@@ -61,15 +61,18 @@ def show(
     known: Mapping[str, str] = MappingProxyType({}),
     verbose: bool = False,
 ) -> None:
-    """Everything: the table, what is broken, what was not applicable, and one line that sums it up.
+    """Everything: the table, what may explain the breaks, what is broken, what was not applicable, and one line that sums it up.
 
     known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with the names
     of the laws that are not applicable.
     """
-    _heading(verdict, console)
+    groups = _same_break(most_telling_first(row for row in verdict.broken if row.id not in known))
+    hints = [note for note in verdict.notes if groups and isinstance(note, Hint)]
+    _heading(verdict, hints, console)
     _table(verdict, known, console)
-    broken = {row.id: row for row in verdict.broken if row.id not in known}
-    groups = _same_break(most_telling_first(broken.values()))
+    for note in hints:
+        write_line(console, "")
+        write_line(console, f"hint: {note}", "yellow")
     for first, others in groups[:IN_FULL]:
         _broken(first, others, console)
     if groups[IN_FULL:]:
@@ -115,7 +118,8 @@ def short(verdict: Verdict) -> str:
     if not verdict.broken:
         return summary(verdict)
     first = most_telling_first(verdict.broken)[0]
-    lines = [f"breaks {first.id}: {first.reason}"]
+    hints = [f"hint: {note}" for note in verdict.notes if isinstance(note, Hint)]
+    lines = [f"breaks {first.id}: {first.reason}", *hints]
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
     return "\n".join([*lines, summary(verdict)])
@@ -144,7 +148,7 @@ def call_lines(calls: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _heading(verdict: Verdict, console: Console) -> None:
+def _heading(verdict: Verdict, hints: Container[str], console: Console) -> None:
     asked = f"profile {verdict.profile}, seed {verdict.seed}"
     where = ", ".join(
         f"{name} {verdict.environment.get(name, '?')}" for name in ("torch", "python", "device")
@@ -153,7 +157,8 @@ def _heading(verdict: Verdict, console: Console) -> None:
     for name, value in verdict.declaration.items():
         write_line(console, f"declared {name} = {value}", "dim")
     for note in verdict.notes:
-        write_line(console, note, "dim")
+        if note not in hints:
+            write_line(console, note, "dim")
 
 
 def _table(verdict: Verdict, known: Container[str], console: Console) -> None:

@@ -19,7 +19,7 @@ from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
 from headcheck.laws import Law, all_laws, choose
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
-from headcheck.verdict import LawResult, Verdict
+from headcheck.verdict import Hint, LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
@@ -228,7 +228,9 @@ def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[
     at_once = [row for row in judged if row.counterexample and row.counterexample.found_after == 1]
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []
-    return [f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out"]
+    return [
+        Hint(f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out")
+    ]
 
 
 def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:

@@ -13,6 +13,12 @@ Outcome = Literal["holds", "breaks", "not-applicable"]
 EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
 
 
+class Hint(str):
+    """A note that may explain what is broken: a verdict says it again beside the first broken law."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Counterexample:
     """The smallest case found that breaks a law."""
@@ -76,7 +82,7 @@ class Verdict:
     environment: dict[str, str] = field(default_factory=dict)
     declaration: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What the preparation found: dtypes refused, arithmetic inferred."""
+    """What the preparation found: dtypes refused, arithmetic inferred; a `Hint` where it may explain a break."""
     unfinished: str = ""
     """Why not every law got its turn, if so: then the subject does not conform, for all that is known."""
 

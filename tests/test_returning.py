@@ -8,6 +8,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.errors import SubjectError
+from headcheck.verdict import Hint
 
 
 def weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
@@ -83,9 +84,15 @@ def bottom_right(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = Fa
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, below if is_causal else None)
 
 
+def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The scale is forgotten."""
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
+
+
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
+        (unscaled, "a plain call is right for a scale of 1, and wrong for 1 / sqrt(head_dim)"),
         (weighted, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),
         (bottom_right, "a plain call is right with --declare causal=bottom-right"),
@@ -93,7 +100,7 @@ def bottom_right(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = Fa
 )
 def test_a_note_hints_at_a_convention(function: Any, hint: str) -> None:
     """What would make a plain call right is said; nothing is judged otherwise for it."""
-    assert any(hint in note for note in verdict_of(function).notes)
+    assert any(hint in note for note in verdict_of(function).notes if isinstance(note, Hint))
 
 
 def test_nothing_is_hinted_at_where_plain_calls_are_right() -> None:

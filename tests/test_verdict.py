@@ -24,7 +24,7 @@ from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.library import SETTINGS
-from headcheck.verdict import Counterexample, LawResult, Verdict
+from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
 from tests import kernels
 
 KERNELS = Path(kernels.__file__)
@@ -120,6 +120,21 @@ def test_a_summary_has_its_denominators() -> None:
     last = str(a_verdict(HOLDS, ABSENT)).splitlines()[-1]
     worst = "worst error 0.25 of its bound (attention/a/one)"
     assert last == f"conforms: 1 law holds over 1,500 examples, {worst}; 1 not applicable; 1.5 s"
+
+
+def test_a_hint_stands_beside_the_first_break() -> None:
+    """Once, below the table; where nothing is broken it is a note like others."""
+    hint = Hint("a plain call is right with --declare causal=bottom-right")
+    text = str(a_verdict(HOLDS, BREAKS, notes=["a note", hint]))
+    assert text.count(hint) == 1
+    assert (
+        text.index("a note")
+        < text.index("attention/a")
+        < text.index(f"hint: {hint}")
+        < text.index("BREAKS attent")
+    )
+    assert f"hint: {hint}" in repr(a_verdict(BREAKS, notes=[hint]))
+    assert f"\n{hint}\n" in str(a_verdict(HOLDS, notes=[hint]))
 
 
 def test_the_short_form_names_the_break_and_replays_it() -> None:

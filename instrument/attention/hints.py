@@ -4,11 +4,15 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 """
 
 import inspect
+from collections.abc import Callable, Mapping
 
 from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt, is_right
+from headcheck.attention.trying import PLAIN, attempt, built, is_right
+from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.signatures import parameters_of
+from headcheck.verdict import Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
 HINTS = (
@@ -17,11 +21,18 @@ HINTS = (
     ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
+SCALES: Mapping[str, Callable[[Inputs], float]] = {
+    "1": lambda x: 1.0,
+    "1 / head_dim": lambda x: 1 / x.head_dim,
+    "1 / sqrt(heads * head_dim)": lambda x: (x.heads * x.head_dim) ** -0.5,
+}
+"""What a default scale is instead."""
 
 
 def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
-    notes = [_layout_note(trial), *_otherwise(trial), _mask_note(trial), unrecognised_note(trial)]
+    explaining = [_layout_note(trial), _scale_note(trial), *_otherwise(trial), _mask_note(trial)]
+    notes = [*map(Hint, explaining), unrecognised_note(trial)]
     return [note for note in notes if note]
 
 
@@ -32,6 +43,22 @@ def _otherwise(trial: AttentionSubject) -> list[str]:
         for field, value, feature, case in HINTS
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
     ]
+
+
+def _scale_note(trial: AttentionSubject) -> str:
+    """Which default scale a plain call has instead."""
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
+    try:
+        output = trial(x)
+    except (LawBroken, NotApplicable):
+        return ""
+    if not within(output, trial.expected(x), trial.bound(x)).broken:
+        return ""
+    for name, scale in SCALES.items():
+        meant = x.but(scale=scale(x))
+        if not within(output, trial.expected(meant), trial.bound(meant)).broken:
+            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim)"
+    return ""
 
 
 def _mask_note(trial: AttentionSubject) -> str:

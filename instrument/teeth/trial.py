@@ -65,7 +65,7 @@ def tried(entry: Entry, profile: Profile, seed: int, way: Way) -> Outcome:
         return outcome
     (law,) = (law for law in laws if law.name_in_role == outcome.broken[0])
     again = Engine(of_role, subject, profile, seed, _no_replay).judge(law)
-    return replace(outcome, smallest=_numbers(again))
+    return replace(outcome, smallest=numbers_shown(again))
 
 
 def _named(entry: Entry) -> list[Law]:
@@ -98,7 +98,7 @@ def _no_replay(law: Law, case: Any) -> str:
     return ""
 
 
-def _numbers(row: LawResult) -> int:
+def numbers_shown(row: LawResult) -> int:
     """How many numbers the tensors of a counterexample hold."""
     inputs = row.counterexample.inputs if row.counterexample else {}
     return sum(_size(shown) for shown in inputs.values() if isinstance(shown, list | str))

@@ -32,7 +32,7 @@ def _exact(attention: AttentionSubject, x: Inputs, what: str = "output") -> Comp
     source=VASWANI,
     formula="scale = 1 / sqrt(head_dim)",
     guards="1/d, 1/sqrt(d_model) (vit-pytorch 65), 1/sqrt(value_dim), no scale, the scale twice.",
-    given=(default_scale, at_least(head_dim=2), one_in(4, wide_heads)),
+    given=(default_scale, unmasked, at_least(head_dim=2), one_in(4, wide_heads)),
 )
 def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Without a scale, scores are divided by the root of head_dim, not of another size.
