@@ -61,7 +61,7 @@ def show(
     known: Mapping[str, str] = MappingProxyType({}),
     verbose: bool = False,
 ) -> None:
-    """Everything: the table, what may explain the breaks, what is broken, what was not applicable, and one line that sums it up.
+    """Everything: the table, what is broken and may explain it, what was not applicable, one line that sums it up.
 
     known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with the names
     of the laws that are not applicable.

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,14 +15,15 @@ from typing import Any, Never
 
 from headcheck.calling import impatient
 from headcheck.engine import Profile
-from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
-from headcheck.laws import Law, all_laws, choose
+from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
 from headcheck.verdict import Hint, LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
+Declared = str | Iterable[str] | Mapping[str, Any]
+"""FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -34,7 +35,7 @@ def verify(
     seed: int | None = None,
     dtype: Any = None,
     device: str | None = None,
-    declare: Iterable[str] = (),
+    declare: Declared = (),
     laws: str | Iterable[str] = (),
     isolate: bool = False,
     processes: int = 1,
@@ -45,9 +46,9 @@ def verify(
 
     subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
-    that the subject supports. declare: FIELD=VALUE, as on the command line. laws: parts of law ids; all laws
-    by default. isolate: judge in processes of their own, so that a subject that crashes or hangs in native
-    code is a finding too. on_row: told of each row.
+    that the subject supports. declare: FIELD=VALUE, as on the command line, or a mapping. laws: parts of law
+    ids; all laws by default. isolate: judge in processes of their own, so that a subject that crashes or hangs
+    in native code is a finding too. on_row: told of each row.
     """
     _require_no_other(unknown)
     plan = make_plan(
@@ -85,9 +86,7 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
         return plan.loaded().prepared().replayed(law_named(law_id), case)
 
 
-def probe(
-    subject: Any, *, role: str | None = None, device: str | None = None, declare: Iterable[str] = ()
-) -> Any:
+def probe(subject: Any, *, role: str | None = None, device: str | None = None, declare: Declared = ()) -> Any:
     """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
@@ -107,27 +106,26 @@ def make_plan(
     seed: int | None = None,
     dtype: Any = None,
     device: str | None = None,
-    declare: Iterable[str] = (),
+    declare: Declared = (),
 ) -> Plan:
-    """What to judge and how, from what a caller gives. declare: FIELD=VALUE, as on the command line."""
+    """What to judge and how, from what a caller gives. declare: FIELD=VALUE as on the command line, or a mapping."""
     chosen = profile_named(profile)
     if seed is None:
         seed = fresh_seed() if chosen.name == "deep" else 0
-    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, tuple(declare))
+    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, _declared(declare))
+
+
+def _declared(declare: Declared) -> tuple[str, ...]:
+    if isinstance(declare, str):
+        return (declare,)
+    if isinstance(declare, Mapping):
+        return tuple(f"{field}={value}" for field, value in declare.items())
+    return tuple(declare)
 
 
 def fresh_seed() -> int:
     """A seed that nobody has used; it stands in the verdict."""
     return secrets.randbelow(2**31)
-
-
-def law_named(law_id: str) -> Law:
-    """The law of that id."""
-    if law_id not in all_laws():
-        similar = [each for each in all_laws() if law_id in each]
-        hint = f"; do you mean {similar[0]}?" if similar else "; `headcheck laws` lists them"
-        raise HeadcheckError(f"there is no law {law_id!r}{hint}")
-    return all_laws()[law_id]
 
 
 class Watcher:

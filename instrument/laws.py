@@ -8,6 +8,7 @@ are comparisons. Writing the function is all that is needed for it to be run, li
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -124,6 +125,23 @@ def choose(role: str | Sequence[str], patterns: Iterable[str] = ()) -> list[Law]
     for pattern in wanted:
         if not any(pattern in each.id for each in of_role):
             raise HeadcheckError(
-                f"no law of the role {' or '.join(roles)} matches {pattern!r}; `headcheck laws` lists them"
+                f"no law of the role {' or '.join(roles)} matches {pattern!r}; {_meant(pattern, of_role)}"
             )
     return [each for each in of_role if not wanted or any(pattern in each.id for pattern in wanted)]
+
+
+def law_named(law_id: str) -> Law:
+    """The law of that id. HeadcheckError: there is none."""
+    laws = all_laws()
+    if law_id not in laws:
+        raise HeadcheckError(f"there is no law {law_id!r}; {_meant(law_id, laws.values())}")
+    return laws[law_id]
+
+
+def _meant(text: str, laws: Iterable[Law]) -> str:
+    """Which law may have been meant by a text that is none: one that holds it, or one of a similar name."""
+    by_name = {each.id.rpartition("/")[2]: each.id for each in laws}
+    holding = [law_id for law_id in by_name.values() if text in law_id]
+    close = get_close_matches(text.rpartition("/")[2], by_name, n=1)
+    meant = [*holding, *(by_name[name] for name in close)]
+    return f"do you mean {meant[0]}?" if meant else "`headcheck laws` lists them"

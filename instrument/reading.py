@@ -10,6 +10,8 @@ from headcheck.errors import CaseError
 
 Numbers = tuple[Any, ...]
 """A tensor written out: nested tuples of numbers (or of booleans, for a mask)."""
+PYTHON = {"True": "true", "False": "false", "None": "null"}
+"""Words of Python, which are read as well."""
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 """What a field takes, in words."""
 
@@ -51,7 +53,7 @@ def _wrong(name: str, text: str, wanted: str) -> CaseError:
 def _read(text: str) -> Any:
     """What JSON makes of a text, with tuples for lists; the text itself where it makes nothing of it."""
     try:
-        return _freeze(json.loads(text))
+        return _freeze(json.loads(PYTHON.get(text, text)))
     except ValueError:
         return text
 

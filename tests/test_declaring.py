@@ -52,6 +52,14 @@ BOTH = ("--declare", "layout=bshd", "--declare", "causal=bottom-right")
 BRIEF = ("--law", "masks/the-future", "--dtype", "float32", "--profile", "quick")
 
 
+def test_python_takes_a_declaration_in_three_forms() -> None:
+    """One FIELD=VALUE, several, or a mapping."""
+    forms = ("layout=bshd", ["layout=bshd"], {"layout": "bshd"}, {"layout": "bshd", "masks": ("boolean",)})
+    declared = [make_plan(added, declare=each).declared for each in forms]
+    assert declared[:3] == [("layout=bshd",)] * 3
+    assert declaring(headcheck.Attention(added), declared[3]).masks == ("boolean",)
+
+
 def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The subject is held to it, and the lines to paste say it too."""
     assert main(["verify", f"{HERE}:of_the_field", *BRIEF, *BOTH]) == 0

@@ -102,6 +102,11 @@ def test_equal_text_gives_equal_tensors_in_a_new_process() -> None:
     assert json.loads(there.stdout) == [digest(text) for text in texts]
 
 
+def test_words_of_python_are_read_as_well() -> None:
+    """True, False and None, as somebody types them who writes Python all day."""
+    assert Case.parse("is_causal=True sinks=False scale=None") == Case(is_causal=True)
+
+
 def test_another_seed_gives_other_tensors() -> None:
     """The seed of a case matters."""
     case = Case(kv_len=4, head_dim=2, mask="random", q_len=5)
@@ -119,7 +124,7 @@ def test_another_seed_gives_other_tensors() -> None:
         ("kv_len=2.5", "kv_len is a whole number, 1 or more"),
         ("kv_len=true", "kv_len is a whole number, 1 or more"),
         ("seed=-1", "seed is a whole number, 0 or more"),
-        ("is_causal=True", "is_causal=True in the case: is_causal is true or false"),
+        ("is_causal=yes", "is_causal=yes in the case: is_causal is true or false"),
         ("is_causal=1", "is_causal is true or false"),
         ("scale=wide", "scale is a number or null"),
         ("window=3", r"window is \[a whole number or null, a whole number or null\] or null"),

@@ -19,7 +19,7 @@ from headcheck.comparison import Comparison
 from headcheck.declarations import Attention
 from headcheck.engine import Engine, Profile
 from headcheck.errors import HeadcheckError
-from headcheck.laws import Law, all_laws, choose, families_of, law
+from headcheck.laws import Law, all_laws, choose, families_of, law, law_named
 from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
@@ -236,3 +236,19 @@ def test_repairs_are_made_in_their_order() -> None:
         """It is repaired."""
 
     assert repaired.repaired(1) == 20
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("causal-equals-mask", "attention/masks/causal-equals-its-mask"),
+        ("attention/masks/causal-equal-its-mask", "attention/masks/causal-equals-its-mask"),
+    ],
+)
+def test_a_law_that_is_mistyped_is_named(typed: str, meant: str) -> None:
+    """By its own name, with or without the family; where none is like it, the command that lists them."""
+    for ask in (law_named, lambda text: choose("attention", [text])):
+        with pytest.raises(HeadcheckError, match=f"{typed}'; do you mean {meant}\\?$"):
+            ask(typed)
+        with pytest.raises(HeadcheckError, match=r"`headcheck laws` lists them$"):
+            ask("zzzz")

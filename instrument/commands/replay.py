@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 the law holds on the case, 1 it is broken, 2 it does not apply."""
     from headcheck.console import call_lines, finding_lines, tensor_lines
     from headcheck.isolation import Workers
-    from headcheck.judging import law_named
+    from headcheck.laws import law_named
     from headcheck.roles import role
 
     law, case = law_named(arguments.law), " ".join(arguments.case)
