@@ -287,6 +287,37 @@ def gradients_outlive_the_next_backward(attention: AttentionSubject, x: Inputs) 
 
 
 @law(
+    source="d log sum exp(S) = softmax(S) dS; parts are merged by their log-sum-exps: Liu et al. 2023 (ring attention)",
+    formula="L_i = log sum_j exp(s_ij): dS = P dL, dQ = scale dS K, dK = scale dS^T Q",
+    guards="A backward that takes no notice of what arrives at the log-sum-exp: a penalty on it, or a merge of parts, "
+    "trains nothing (flash-attention 141, 889).",
+    needs=("log_sum_exp",),
+    given=(live_rows, one_of("dtype", "float32", "float64")),
+)
+def a_returned_log_sum_exp_has_its_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A returned log-sum-exp that wants a gradient hands it on, alone or with the output's: dS = P dL.
+
+    It may carry none, or refuse one.
+    """
+    if x.dtype not in (torch.float32, torch.float64):
+        raise NotApplicable("in 16 bits the log-sum-exp is of another dtype than what it is made of")
+    if x.dead_rows.any():
+        return
+    of_rows = x.normal_like(x.query[..., 0], "log-sum-exp").double()
+    exact, bounds = (
+        x.problem.log_sum_exp_gradients(of_rows),
+        attention.log_sum_exp_gradient_bounds(x, of_rows),
+    )
+    of_output = x.cotangent if x.case.seed % 2 else None
+    if of_output is not None:
+        more, limits = x.problem.gradients(of_output.double()), attention.gradient_bounds(x, of_output)
+        exact = {name: each + getattr(more, name) for name, each in exact.items()}
+        bounds = {name: each + getattr(limits, name) for name, each in bounds.items()}
+    found = watching.gradients_of_the_log_sum_exp(attention, x, of_rows, of_output)
+    yield from compared_gradients(found, exact, bounds, ", of the log-sum-exp")
+
+
+@law(
     source="torch.autograd.grad, argument retain_graph",
     formula="the gradients of one call, asked for twice: the same",
     guards="A backward that works in the memory of what it kept (apex 1587).",

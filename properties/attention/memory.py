@@ -11,6 +11,7 @@ from headcheck.attention.given import (
     equal_widths,
     masked,
     of_one_projection,
+    thousands_of_numbers,
     unmasked,
 )
 from headcheck.attention.inputs import Inputs
@@ -75,18 +76,21 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
 
 @law(
     source="Vaswani et al. 2017, section 3.2.3: in self-attention query, key and value come from one place",
-    formula="f(X, X, X) for one tensor = f(X, X', X'') for copies of it",
-    guards="One tensor taken for the sign of another attention: keys shared with queries, which do not see themselves.",
+    formula="f(X, X, X) = f(X, X', X''), f(X, X, V) = f(X, X', V), f(Q, X, X) = f(Q, X, X'), X' a copy of X",
+    guards="One tensor taken for the sign of another attention: keys shared with queries, which do not see themselves; "
+    "a latent cache; one projection for all.",
     given=(equal_heads, equal_widths, at_least(q_len=2)),
     share=0.3,
 )
-def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """A tensor that is query, key and value at once gives what three copies of it give."""
+def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A tensor that is query, key and value at once, or two of them, gives what copies of it give."""
     length = min(x.q_len, x.kv_len)
-    shared = x.query[:, :, :length]
+    cut = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     mask = None if x.attn_mask is None else x.attn_mask[..., -length:, -length:]
-    y = x.but(query=shared, key=shared, value=shared, attn_mask=mask, layout="contiguous", generic=False)
-    return within(watching.one_tensor_for_all(attention, y), attention(y), 2 * attention.bound(y))
+    x = x.but(**cut, attn_mask=mask, layout="contiguous", generic=False)
+    for shared in ({"key": "query", "value": "query"}, {"key": "query"}, {"value": "key"}):
+        y = x.but(**{name: cut[other] for name, other in shared.items()})
+        yield within(watching.given_twice(attention, y, shared), attention(y), 2 * attention.bound(y))
 
 
 @law(
@@ -106,6 +110,7 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
     source="the canonical call changes nothing that it is given",
     formula="Q, K, V, mask after the call = before",
     guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
+    given=(one_in(4, thousands_of_numbers),),
 )
 def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Query, key, value and mask hold after the call what they held before, NaN in a hidden value included."""
@@ -114,6 +119,21 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
         x = x.but(value=torch.where(x.hidden_keys[..., None], torch.nan, x.value), generic=False)
     for name, before, after in watching.before_and_after(attention, x, gradients=gradients):
         yield same(after, before, name)
+
+
+@law(
+    source="torch.autograd: what a graph has kept must not be written to before it is followed back",
+    formula="L = sum(Q w), then f(Q, K, V), then dL / dw = sum(Q); and so of K, V and the mask",
+    guards="A scale or a fill put on the caller's tensor and taken off it again: who kept it cannot go back.",
+    given=(one_in(2, thousands_of_numbers),),
+    share=0.3,
+)
+def a_graph_that_kept_an_input_can_be_followed_back(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """What was computed from an input before the call has its gradients after it: nothing was written there."""
+    written = watching.kept_and_written_to(attention, x)
+    if written:
+        raise LawBroken(f"the call wrote to {', '.join(written)}: a graph that kept it is cut")
+    return none("inputs that were written to")
 
 
 @law(
