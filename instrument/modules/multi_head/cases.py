@@ -42,6 +42,11 @@ class MultiHeadCase(ModuleCase):
         return self.heads * self.head_dim
 
 
+def as_many_keys_as_queries(case: MultiHeadCase) -> MultiHeadCase:
+    """With query, key and value of one length, each a tensor of its own."""
+    return case.but(mode="separate", kv_len=case.q_len)
+
+
 @dataclass(frozen=True, eq=False)
 class MultiHeadInputs(ModuleInputs):
     """query (batch, q_len, d_model); key, value (batch, kv_len, d_model), None is the tensor before them.
