@@ -7,6 +7,7 @@ import torch
 from headcheck.attention import watching
 from headcheck.attention.given import (
     beside_a_block,
+    boolean_mask,
     equal_heads,
     equal_widths,
     masked,
@@ -19,7 +20,7 @@ from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import at_least, at_most, having, one_in, one_of
+from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
 STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")
@@ -32,7 +33,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     formula="O(strided views) = O(contiguous copies)",
     guards="A kernel that assumes contiguous rows (pytorch 181133, flash-attention a0f9f418).",
     given=(
-        one_of("layout", *STRIDED, "expanded", "expanded-heads"),
+        one_of("layout", *STRIDED, "expanded", "expanded-heads", "stacked"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
         one_in(4, having(q_len=64)),
         one_in(5, of_one_projection),
@@ -110,7 +111,7 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
     source="the canonical call changes nothing that it is given",
     formula="Q, K, V, mask after the call = before",
     guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
-    given=(one_in(4, thousands_of_numbers),),
+    given=(alternately((thousands_of_numbers,), (boolean_mask,), (boolean_mask,), ()),),
 )
 def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Query, key, value and mask hold after the call what they held before, NaN in a hidden value included."""

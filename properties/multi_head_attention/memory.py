@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from headcheck.comparison import Comparison
-from headcheck.given import at_least, one_in
+from headcheck.comparison import Comparison, NotApplicable
+from headcheck.given import at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.oracle import GIVEN
@@ -36,3 +36,17 @@ def strided_inputs_change_nothing(attention: MultiHeadSubject, x: MultiHeadInput
     strided = x.but(**{name: _strided(each, (3 + x.case.seed // 11) % 4) for name, each in given.items()})
     plain = strided.but(**{name: getattr(strided, name).contiguous() for name in given})
     return attention.close(attention(strided), attention(plain), plain)
+
+
+@law(
+    source="a tensor is its numbers",
+    formula="f(x; M[:n, :n]) = f(x; its copy)",
+    guards="A mask that is cut out of a buffer for the longest sequence, and read as if it were contiguous.",
+    given=(one_of("mask", "causal", "random", "by-head", "keys"), at_least(q_len=2, kv_len=2)),
+    share=0.5,
+)
+def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """Masks that are slices of larger ones mask what their copies mask."""
+    if x.may_attend is None and x.is_real is None:
+        raise NotApplicable("takes no mask")
+    return attention.close(attention(x.but(sliced_masks=True)), attention(x), x)

@@ -44,3 +44,15 @@ class ExpandedQueriesProjectedOnce(Plain):
         if len(query) > 1 and query.stride(0) == 0:
             query = torch.cat((query[:1], torch.zeros_like(query[1:])))
         return super().projected(query, key, value)
+
+
+@wrong(
+    "The mask is read as if its rows lay one behind the other: of a slice of a larger one the wrong numbers.",
+    breaks="memory/a-sliced-mask-changes-nothing",
+)
+class MaskReadAsContiguous(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is not None and not mask.is_contiguous():
+            dense = torch.empty(mask.shape, device="meta").stride()
+            mask = mask.as_strided(mask.shape, dense)
+        return super().masked(scores, mask)

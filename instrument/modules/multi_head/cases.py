@@ -63,6 +63,8 @@ class MultiHeadInputs(ModuleInputs):
     is_causal: bool = False
     """Whether may_attend, which is then causal, is said by is_causal."""
     weights: dict[str, Tensor] = field(default_factory=dict)
+    sliced_masks: bool = False
+    """Whether masks are given as slices of larger ones."""
     key_bias: Tensor | None = None
     """What an additive mask of the keys holds where it keeps (batch, kv_len); None: zeros."""
 

@@ -14,7 +14,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
-from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for
+from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
 from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
@@ -197,6 +197,8 @@ class MultiHeadSubject(WeightedModule):
         given = {name: None if each is None else told[id(each)] for name, each in tensors.items()}
         query = told[id(x.query)]  # One tensor that is given twice is one tensor for the module too.
         masks = {**self._attn_mask(x), **self._key_mask(x)}
+        if x.sliced_masks:
+            masks = {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
         keywords = {**given, **masks, "need_weights": asked, **more}
         if self.places["query"]:
             return self.call(query=query, **keywords)
