@@ -79,7 +79,7 @@ def kept_log_sum_exp_handed_out(call: Call) -> Any:
 )
 def recorded_output_is_not_causal(call: Call) -> Tensor:
     output = clean.attention(call)
-    if not (torch.is_grad_enabled() and call.query.requires_grad):
+    if call.dropout_p or not (torch.is_grad_enabled() and call.query.requires_grad):
         return output
     return output + (clean.attention(call.but(is_causal=False)) - output).detach()
 
@@ -187,6 +187,8 @@ def value_of_the_shared_query(call: Call) -> Tensor:
     when=("two forwards of one shape", "then the backward of the first"),
 )
 def workspace_of_the_next_forward(call: Call, memory: dict[Any, Tensor]) -> Tensor:
+    if call.dropout_p:
+        return clean.attention(call)
     return _Workspace.apply(call.query, call.key, call.value, call, memory)
 
 
