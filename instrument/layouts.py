@@ -41,11 +41,27 @@ def offset(x: Tensor) -> Tensor:
     return longer[3:].view(x.shape)
 
 
+def outer_gap(x: Tensor) -> Tensor:
+    """All but the first row of each stack, as tokens[:, 1:] are: dense rows, a gap from stack to stack."""
+    if x.ndim < 3:
+        return offset(x)
+    longer = torch.full((*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), FOREIGN, dtype=x.dtype)
+    longer[..., 1:, :] = x
+    return longer[..., 1:, :]
+
+
+def outer_transposed(x: Tensor) -> Tensor:
+    """Dense rows, the axes before them in the other order: (length, batch, dim) seen as (batch, length, dim)."""
+    return contiguous(x.transpose(-2, -3)).transpose(-2, -3) if x.ndim > 2 else contiguous(x)
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": contiguous,
     "dim-first": dim_first,
     "packed": packed,
     "every-second": every_second,
     "offset": offset,
+    "outer-gap": outer_gap,
+    "outer-transposed": outer_transposed,
 }
 """The layouts that a tensor of any rank may have."""

@@ -123,6 +123,13 @@ def of_one_projection(case: Case) -> Case:
     return case.but(q_len=length, kv_len=length, heads=heads, value_dim=case.head_dim, layout="projected")
 
 
+def thousands_of_numbers(case: Case) -> Case:
+    """With 4,096 numbers or more in query, key and value, of a head_dim whose root is no power of two."""
+    lengths = {"q_len": 97, "kv_len": 97} if case.seed % 2 else {"q_len": 70, "kv_len": 64}
+    wide = case.but(batch=1, heads=case.kv_heads, head_dim=72, value_dim=72, layout="contiguous", **lengths)
+    return at_most(heads=2, kv_heads=2)(wide)
+
+
 def many_queries(case: Case) -> Case:
     """With more queries than a block of 64 holds, and the other axes so small that it is affordable."""
     small = at_most(batch=1, kv_len=33, head_dim=4, value_dim=4)(case)

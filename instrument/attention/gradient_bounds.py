@@ -97,24 +97,67 @@ def _subject_gradient_bounds(
     if problem.sinks is not None:
         d_sinks = _sinks_bound(weights, d_weights, d_scores, rounding, lam)
         weights, d_scores = (_Pair(exact[..., :-1], error[..., :-1]) for exact, error in (weights, d_scores))
-    left = _before_product(problem, rows, d_scores, rounding)
-    heads, kv_heads = problem.heads, problem.key.shape[1]
-    operand = 2 * rounding.inputs.unit + max(0.0, rounding.scaled.unit - rounding.accumulate.unit)
-    operand += growth(parts, rounding.output.unit, lam) if parts > 1 else 0.0
-    over_keys = growth(rows.chain + 3, rounding.accumulate.unit, lam) + operand
-    queries = heads // kv_heads * problem.query.shape[2]
-    over_queries = growth(queries + 4, rounding.accumulate.unit, lam) + operand
-    d_query = _product(left, problem.grouped_key, over_keys, rounding)
-    d_key = _product(_Pair(left.exact.mT, left.error.mT), problem.query, over_queries, rounding)
+    d_query, d_key = _of_query_and_key(problem, rows, d_scores, rounding, lam, parts)
+    over_queries = _over_queries(problem, rounding, lam, parts)
     d_value = _product(_Pair(weights.exact.mT, weights.error.mT), cotangent, over_queries, rounding)
     vanished = (parts - 1) * rounding.output.underflow
     return GradientBounds(
-        query=_stored(d_query, rounding) + vanished,
-        key=_group_bound(d_key, kv_heads, rounding) + vanished,
-        value=_group_bound(d_value, kv_heads, rounding) + vanished,
+        query=d_query + vanished,
+        key=d_key + vanished,
+        value=_group_bound(d_value, problem.key.shape[1], rounding) + vanished,
         bias=_stored(d_scores, rounding),
         sinks=d_sinks,
     )
+
+
+def log_sum_exp_gradient_bounds(
+    problem: Problem,
+    cotangent: Float[Tensor, "batch heads q_len"],
+    arithmetic: Arithmetic,
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """Of the gradient of sum(log-sum-exp x cotangent), by query and key: dS = P dL."""
+    bounds = {name: torch.zeros_like(getattr(problem, name)) for name in ("query", "key")}
+    if 0 in problem.attended.weights.shape:
+        return bounds
+    for model in (arithmetic, Arithmetic()) if dtype == torch.float64 else (arithmetic,):
+        rounding = model.rounding(dtype)
+        rows = SubjectBounds(problem, model, dtype, None).rows
+        keys = slice(None if problem.sinks is None else -1)
+        exact = rows.weights * cotangent[..., None]
+        error = _weights_error(rows, rounding) * cotangent.abs()[..., None]
+        error = error + (3 * rounding.softmax.unit + 2 * rounding.probabilities.unit) * exact.abs()
+        error = error + _error_through_the_maximum(rows, error)
+        d_scores = _Pair(exact[..., keys], error[..., keys])
+        for name, each in zip(
+            bounds, _of_query_and_key(problem, rows, d_scores, rounding, None), strict=True
+        ):
+            bounds[name] = bounds[name] + each
+    return bounds
+
+
+def _of_query_and_key(
+    problem: Problem, rows: Rows, d_scores: _Pair, rounding: Rounding, lam: float | None, parts: int = 1
+) -> tuple[Tensor, Tensor]:
+    """dQ = scale dS K; dK = scale dS^T Q, summed over the query heads that share a key head."""
+    left = _before_product(problem, rows, d_scores, rounding)
+    over_keys = growth(rows.chain + 3, rounding.accumulate.unit, lam) + _operands(rounding, lam, parts)
+    d_query = _product(left, problem.grouped_key, over_keys, rounding)
+    across = _Pair(left.exact.mT, left.error.mT)
+    d_key = _product(across, problem.query, _over_queries(problem, rounding, lam, parts), rounding)
+    return _stored(d_query, rounding), _group_bound(d_key, problem.key.shape[1], rounding)
+
+
+def _operands(rounding: Rounding, lam: float | None, parts: int) -> float:
+    """What each operand of the last products is rounded by, relative to itself."""
+    operand = 2 * rounding.inputs.unit + max(0.0, rounding.scaled.unit - rounding.accumulate.unit)
+    return operand + (growth(parts, rounding.output.unit, lam) if parts > 1 else 0.0)
+
+
+def _over_queries(problem: Problem, rounding: Rounding, lam: float | None, parts: int) -> float:
+    """g(group x q_len + 4): the sums over the queries that read a key."""
+    queries = problem.heads // problem.key.shape[1] * problem.query.shape[2]
+    return growth(queries + 4, rounding.accumulate.unit, lam) + _operands(rounding, lam, parts)
 
 
 def _weights_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len keys"]:

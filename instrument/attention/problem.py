@@ -1,6 +1,6 @@
 """One attention problem: the exact numbers of which a subject's answer is an approximation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -64,6 +64,13 @@ class Problem:
             softcap=self.softcap,
             sinks=self.sinks,
         )
+
+    def log_sum_exp_gradients(self, cotangent: Float[Tensor, "batch heads q_len"]) -> dict[str, Tensor]:
+        """The exact gradient of sum(log-sum-exp x cotangent), of query and key; every query has a key."""
+        query, key = self.query.clone().requires_grad_(), self.seen_key.clone().requires_grad_()
+        found = replace(self, query=query, key=key).attended.log_sum_exp
+        of_query, of_key = torch.autograd.grad(found, [query, key], cotangent)
+        return {"query": of_query, "key": of_key}
 
     @cached_property
     def seen_key(self) -> Float[Tensor, "batch kv_heads kv_len head_dim"]:

@@ -10,7 +10,11 @@ from torch import Tensor
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.bounds import ForwardBounds, forward_bounds
 from headcheck.attention.edge import Edge
-from headcheck.attention.gradient_bounds import GradientBounds, gradient_bounds
+from headcheck.attention.gradient_bounds import (
+    GradientBounds,
+    gradient_bounds,
+    log_sum_exp_gradient_bounds,
+)
 from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
@@ -95,6 +99,10 @@ class AttentionSubject(Edge):
         seed = x.cotangent if cotangent is None else cotangent
         model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
+
+    def log_sum_exp_gradient_bounds(self, x: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
+        """The same, of query and key, for the gradient of sum(log-sum-exp x cotangent)."""
+        return log_sum_exp_gradient_bounds(x.problem, cotangent.double(), self.arithmetic_for(x), x.narrowest)
 
     def parts_of_gradients(self, x: Inputs) -> int:
         """Into how many parts, added up in 16 bits by autograd itself, a gradient of this call falls."""

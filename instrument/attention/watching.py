@@ -1,15 +1,16 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from headcheck.attention.edge import Arguments
+from headcheck.attention.edge import Answer, Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import NotApplicable
+from headcheck.kept import graphs_followed_back
 
 INPUTS = ("query", "key", "value")
 
@@ -36,6 +37,14 @@ def before_and_after(
         subject.run(x, arguments)
     for name, tensor in given.items():
         yield name, before[name], _memory(tensor).clone()
+
+
+def kept_and_written_to(subject: AttentionSubject, x: Inputs) -> list[str]:
+    """The arguments that a graph had kept for its backward before the call, and that autograd refuses after it."""
+    arguments = subject.arguments_for(x)
+    with graphs_followed_back(arguments.tensors) as written:
+        subject.run(x, arguments)
+    return written
 
 
 def shared_memory(subject: AttentionSubject, x: Inputs) -> str:
@@ -69,6 +78,34 @@ def gradients_over_the_next_backward(
     kept = [(name, each.clone(), each) for name, each in zip(INPUTS, first, strict=True) if each is not None]
     list(_backward(subject, other, subject.arguments_for(other), INPUTS))
     yield from kept
+
+
+def gradients_after_the_next_call(
+    subject: AttentionSubject, x: Inputs, other: Inputs
+) -> dict[str, Tensor | None]:
+    """The gradients of query, key and value, where another call is made between the call and its backward."""
+    _require_gradients(subject)
+    arguments, others = subject.arguments_for(x), subject.arguments_for(other)
+    wanted = subject.want_gradients(arguments, INPUTS)
+    subject.want_gradients(others, INPUTS)
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    subject.run(other, others)
+    found = subject.clock.call(
+        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
+    )
+    return _by_name(subject, x, found)
+
+
+def recorded(subject: AttentionSubject, x: Inputs, *, log_sum_exp: bool) -> Answer:
+    """What a call gives whose inputs want gradients."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x, log_sum_exp=log_sum_exp)
+    subject.want_gradients(arguments)
+    answer = subject.run(x, arguments)
+    beside = None if answer.log_sum_exp is None else answer.log_sum_exp.detach().clone()
+    return Answer(answer.output.detach().clone(), beside)
 
 
 def after_change_in_place(subject: AttentionSubject, x: Inputs, new: Inputs) -> Tensor:
@@ -129,10 +166,10 @@ def gradients_after_a_change(
     return _by_name(subject, x, found)
 
 
-def one_tensor_for_all(subject: AttentionSubject, x: Inputs) -> Tensor:
-    """The output where key and value are the very tensor that is the query."""
+def given_twice(subject: AttentionSubject, x: Inputs, shared: Mapping[str, str]) -> Tensor:
+    """The output where some arguments are the very tensors that are others: {"key": "query"}."""
     arguments = subject.arguments_for(x)
-    arguments.tensors["key"] = arguments.tensors["value"] = arguments.tensors["query"]
+    arguments.tensors.update({name: arguments.tensors[other] for name, other in shared.items()})
     with torch.no_grad():
         return subject.run(x, arguments).output.clone()
 
@@ -196,6 +233,32 @@ def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> 
     cotangents = [x.cotangent.to(output), torch.ones_like(losses[1])]
     (found,) = subject.clock.call(torch.autograd.grad, losses, [query], cotangents)
     return subject.canonical_gradient(x, "query", found.detach().cpu())
+
+
+def gradients_of_the_log_sum_exp(
+    subject: AttentionSubject, x: Inputs, cotangent: Tensor, of_output: Tensor | None
+) -> dict[str, Tensor | None]:
+    """Of query and key, where the loss is sum(log-sum-exp x cotangent), and sum(output x of_output) if it is given."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x, log_sum_exp=True)
+    wanted = subject.want_gradients(arguments, ["query", "key"])
+    answer = subject.run(x, arguments)
+    found = answer.log_sum_exp
+    if found is None or not found.requires_grad:
+        raise NotApplicable("the returned log-sum-exp carries no gradient")
+    losses, cotangents = [found], [cotangent.to(found)]
+    if of_output is not None:
+        losses, cotangents = [*losses, answer.output], [*cotangents, of_output.to(answer.output)]
+    try:
+        gradients = subject.clock.call(
+            torch.autograd.grad, losses, [*wanted.values()], cotangents, allow_unused=True
+        )
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"the gradient of the log-sum-exp is refused: {refusal}") from refusal
+    return {
+        name: None if each is None else subject.canonical_gradient(x, name, each.detach().cpu())
+        for name, each in zip(wanted, gradients, strict=True)
+    }
 
 
 def backward_twice(subject: AttentionSubject, x: Inputs) -> list[dict[str, Tensor | None]]:

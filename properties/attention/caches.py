@@ -8,7 +8,7 @@ from headcheck.attention.given import causal, no_mask, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, NotApplicable, within
-from headcheck.given import at_least, at_most
+from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 
@@ -119,3 +119,27 @@ def unused_slots_of_a_cache_do_not_matter(attention: AttentionSubject, x: Inputs
         )
         limit = attention.bound(alone) + bound[b : b + 1]
         yield within(attention(alone), output[b : b + 1], limit, f"output of sequence {b} alone")
+
+
+@law(
+    source="Dao et al. 2023 (Flash-Decoding): the keys of one query are cut into splits, and the splits merged",
+    formula="q_len = 1, Q = 0, 8200 keys or more: O = mean(V)",
+    guards="So many splits of such a size at most: the keys of a long cache that are beyond them are lost.",
+    needs=("rectangular",),
+    given=(
+        unmasked,
+        without("softcap", "alibi", "sinks"),
+        having(q_len=1, layout="contiguous"),
+        one_of("values", "equal"),
+        one_of("kv_len", 8200, 12_289, 16_500),
+        at_most(batch=1, heads=2, kv_heads=2, head_dim=4, value_dim=4),
+    ),
+    share=0.1,
+)
+def every_key_of_a_long_cache_counts(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """One query that scores thousands of keys alike gives the mean of all their values."""
+    if attention.is_packed or min(x.kv_len, x.q_len) > 1 or x.kv_len < 8200:
+        raise NotApplicable("takes no one query over thousands of keys")
+    values = x.normal_like(x.value, "values").sort(dim=2).values
+    y = x.but(query=torch.zeros_like(x.query), value=values, generic=False)
+    return within(attention(y), attention.expected(y), attention.bound(y))

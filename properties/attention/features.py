@@ -15,7 +15,7 @@ from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
-from headcheck.given import at_least, at_most, one_in, one_of
+from headcheck.given import at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
@@ -153,6 +153,7 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     formula="L_i = log sum_j exp(s_ij)",
     guards="Base 2, a maximum left out, the last split's value only (flashinfer 5dadb243c), a scale left out.",
     needs=("log_sum_exp",),
+    given=(one_in(3, having(sinks=True), one_of("values", "very-negative")),),
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on dead rows."""

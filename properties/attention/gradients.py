@@ -5,7 +5,15 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import equal_widths, hiding_keys, live_rows, masked, wide_heads, without
+from headcheck.attention.given import (
+    causal,
+    equal_widths,
+    hiding_keys,
+    live_rows,
+    masked,
+    wide_heads,
+    without,
+)
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import LAYOUTS
 from headcheck.attention.subject import AttentionSubject
@@ -110,16 +118,17 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
     source=DAO,
     formula="dK and dV are the same whether or not dQ is asked for",
     guards="A backward that is skipped, or returns zeros, for the one input that it was not asked for.",
-    share=0.5,
+    given=(one_in(2, causal),),
+    share=0.4,
 )
 def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """With the other inputs frozen, the gradient of query, key or value is what it is with all of them."""
     if not attention.claims_gradients(x):
         return
-    name = ("query", "key", "value")[x.case.seed % 3]
-    found, exact = attention.gradients(x, wanted=(name,)), x.problem.gradients(x.cotangent.double())
-    bounds = attention.gradient_bounds(x).of(name)
-    yield from compared_gradients(found._asdict(), exact._asdict(), bounds, " alone")
+    exact, bounds = x.problem.gradients(x.cotangent.double())._asdict(), attention.gradient_bounds(x)
+    for name in ("query", "key", "value"):
+        found = attention.gradients(x, wanted=(name,))._asdict()
+        yield from compared_gradients(found, exact, bounds.of(name), " alone")
 
 
 @law(
@@ -284,6 +293,37 @@ def gradients_outlive_the_next_backward(attention: AttentionSubject, x: Inputs) 
     other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
     for name, kept, now in watching.gradients_over_the_next_backward(attention, x, other):
         yield same(now, kept, f"gradient of {name}, after the next backward")
+
+
+@law(
+    source="d log sum exp(S) = softmax(S) dS; parts are merged by their log-sum-exps: Liu et al. 2023 (ring attention)",
+    formula="L_i = log sum_j exp(s_ij): dS = P dL, dQ = scale dS K, dK = scale dS^T Q",
+    guards="A backward that takes no notice of what arrives at the log-sum-exp: a penalty on it, or a merge of parts, "
+    "trains nothing (flash-attention 141, 889).",
+    needs=("log_sum_exp",),
+    given=(live_rows, one_of("dtype", "float32", "float64")),
+)
+def a_returned_log_sum_exp_has_its_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A returned log-sum-exp that wants a gradient hands it on, alone or with the output's: dS = P dL.
+
+    It may carry none, or refuse one.
+    """
+    if x.dtype not in (torch.float32, torch.float64):
+        raise NotApplicable("in 16 bits the log-sum-exp is of another dtype than what it is made of")
+    if x.dead_rows.any():
+        return
+    of_rows = x.normal_like(x.query[..., 0], "log-sum-exp").double()
+    exact, bounds = (
+        x.problem.log_sum_exp_gradients(of_rows),
+        attention.log_sum_exp_gradient_bounds(x, of_rows),
+    )
+    of_output = x.cotangent if x.case.seed % 2 else None
+    if of_output is not None:
+        more, limits = x.problem.gradients(of_output.double()), attention.gradient_bounds(x, of_output)
+        exact = {name: each + getattr(more, name) for name, each in exact.items()}
+        bounds = {name: each + getattr(limits, name) for name, each in bounds.items()}
+    found = watching.gradients_of_the_log_sum_exp(attention, x, of_rows, of_output)
+    yield from compared_gradients(found, exact, bounds, ", of the log-sum-exp")
 
 
 @law(

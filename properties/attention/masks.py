@@ -114,23 +114,30 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
         masked,
         one_of("mask_axes", "bhqk", "b1qk", "1hqk", "hqk", "b11k"),
         at_least(batch=2, heads=2, kv_len=2),
-        alternately((alike("batch", "heads"),), (grouped, at_most(q_len=1)), ()),
+        alternately((alike("batch", "heads"),), (grouped, at_most(q_len=1)), (), (at_least(batch=3),)),
     ),
 )
 def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) -> Comparison | None:
-    """A sequence and a head follow their own mask, whatever the masks of the others are."""
+    """A sequence and a head follow their own mask, whatever the masks of the others are, all one mask even."""
     if x.attn_mask is None:
         return None
     mask = x.attn_mask
     own = torch.zeros((x.batch, x.heads), dtype=torch.bool)
     batch, head = x.case.seed % x.batch, x.case.seed // 7 % x.heads
+    one_mask = x.case.seed // 44 % 3 == 0
+    if one_mask:
+        batch, head = x.batch // 2, x.heads // 2
     own[batch if _has_axis(mask, -4) else slice(None), head if _has_axis(mask, -3) else slice(None)] = True
     if own.all():
         return None
     here = own[:, :, None, None]
     here = here[: mask.shape[0]] if mask.ndim == 4 else here[0]
     here = here[..., : mask.shape[-3], :, :]
-    others = torch.where(here, mask, mask.roll(1, dims=-1).flip(-2))
+    other = mask.roll(1, dims=-1).flip(-2)
+    if one_mask:
+        for axis in range(2 - mask.ndim, 0) if mask.ndim > 2 else ():
+            other = other.narrow(axis - 2, 0, 1).expand_as(other)
+    others = torch.where(here, mask, other)
     limit = attention.bound(x.but(attn_mask=others)) + attention.bound(x)
     seen = torch.where(own[:, :, None, None], attention(x.but(attn_mask=others)).cpu(), attention(x).cpu())
     return within(seen, attention(x), limit, f"output of sequence {batch}, head {head}")

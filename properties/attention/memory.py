@@ -7,10 +7,12 @@ import torch
 from headcheck.attention import watching
 from headcheck.attention.given import (
     beside_a_block,
+    boolean_mask,
     equal_heads,
     equal_widths,
     masked,
     of_one_projection,
+    thousands_of_numbers,
     unmasked,
 )
 from headcheck.attention.inputs import Inputs
@@ -18,7 +20,7 @@ from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import at_least, at_most, having, one_in, one_of
+from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
 STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")
@@ -31,7 +33,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     formula="O(strided views) = O(contiguous copies)",
     guards="A kernel that assumes contiguous rows (pytorch 181133, flash-attention a0f9f418).",
     given=(
-        one_of("layout", *STRIDED, "expanded", "expanded-heads"),
+        one_of("layout", *STRIDED, "expanded", "expanded-heads", "stacked"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
         one_in(4, having(q_len=64)),
         one_in(5, of_one_projection),
@@ -75,18 +77,21 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
 
 @law(
     source="Vaswani et al. 2017, section 3.2.3: in self-attention query, key and value come from one place",
-    formula="f(X, X, X) for one tensor = f(X, X', X'') for copies of it",
-    guards="One tensor taken for the sign of another attention: keys shared with queries, which do not see themselves.",
+    formula="f(X, X, X) = f(X, X', X''), f(X, X, V) = f(X, X', V), f(Q, X, X) = f(Q, X, X'), X' a copy of X",
+    guards="One tensor taken for the sign of another attention: keys shared with queries, which do not see themselves; "
+    "a latent cache; one projection for all.",
     given=(equal_heads, equal_widths, at_least(q_len=2)),
     share=0.3,
 )
-def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """A tensor that is query, key and value at once gives what three copies of it give."""
+def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A tensor that is query, key and value at once, or two of them, gives what copies of it give."""
     length = min(x.q_len, x.kv_len)
-    shared = x.query[:, :, :length]
+    cut = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     mask = None if x.attn_mask is None else x.attn_mask[..., -length:, -length:]
-    y = x.but(query=shared, key=shared, value=shared, attn_mask=mask, layout="contiguous", generic=False)
-    return within(watching.one_tensor_for_all(attention, y), attention(y), 2 * attention.bound(y))
+    x = x.but(**cut, attn_mask=mask, layout="contiguous", generic=False)
+    for shared in ({"key": "query", "value": "query"}, {"key": "query"}, {"value": "key"}):
+        y = x.but(**{name: cut[other] for name, other in shared.items()})
+        yield within(watching.given_twice(attention, y, shared), attention(y), 2 * attention.bound(y))
 
 
 @law(
@@ -106,6 +111,7 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
     source="the canonical call changes nothing that it is given",
     formula="Q, K, V, mask after the call = before",
     guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
+    given=(alternately((thousands_of_numbers,), (boolean_mask,), (boolean_mask,), ()),),
 )
 def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Query, key, value and mask hold after the call what they held before, NaN in a hidden value included."""
@@ -114,6 +120,21 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
         x = x.but(value=torch.where(x.hidden_keys[..., None], torch.nan, x.value), generic=False)
     for name, before, after in watching.before_and_after(attention, x, gradients=gradients):
         yield same(after, before, name)
+
+
+@law(
+    source="torch.autograd: what a graph has kept must not be written to before it is followed back",
+    formula="L = sum(Q w), then f(Q, K, V), then dL / dw = sum(Q); and so of K, V and the mask",
+    guards="A scale or a fill put on the caller's tensor and taken off it again: who kept it cannot go back.",
+    given=(one_in(2, thousands_of_numbers),),
+    share=0.3,
+)
+def a_graph_that_kept_an_input_can_be_followed_back(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """What was computed from an input before the call has its gradients after it: nothing was written there."""
+    written = watching.kept_and_written_to(attention, x)
+    if written:
+        raise LawBroken(f"the call wrote to {', '.join(written)}: a graph that kept it is cut")
+    return none("inputs that were written to")
 
 
 @law(

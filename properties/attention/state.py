@@ -219,6 +219,38 @@ def _gradients(attention: AttentionSubject, x: Inputs, cotangent: torch.Tensor) 
 
 
 @law(
+    source="recording gradients is no part of the function",
+    formula="f(x) where x wants gradients = f(x) where it wants none; L = log sum exp(S) in both",
+    guards="A forward for training of its own: without the mask, or with the log-sum-exp that backward keeps, in base 2.",
+    share=0.5,
+)
+def recording_gradients_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """The output, and the log-sum-exp where it is returned, are the same whether gradients are recorded or not."""
+    also = attention.has("log_sum_exp")
+    found, plain = watching.recorded(attention, x, log_sum_exp=also), attention.answer(x, log_sum_exp=also)
+    yield within(found.output, plain.output, 2 * attention.bound(x), "output, gradients recorded")
+    if found.log_sum_exp is not None and plain.log_sum_exp is not None:
+        limit = 2 * attention.forward_bounds(x).log_sum_exp
+        yield within(found.log_sum_exp, plain.log_sum_exp, limit, "log-sum-exp, gradients recorded")
+
+
+@law(
+    source="torch.autograd: each graph keeps what its own backward needs",
+    formula="f(x), f(x'), then df(x): as if f(x') had never been called",
+    guards="A workspace for what backward needs, kept by shape: the forward of the next layer writes over it.",
+    share=0.3,
+)
+def the_next_call_leaves_the_graph_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A call that is made before the backward of another one does not change its gradients."""
+    if not attention.claims_gradients(x):
+        return
+    other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
+    found = watching.gradients_after_the_next_call(attention, x, other)
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
+    yield from compared_gradients(found, exact._asdict(), bounds, ", after another call")
+
+
+@law(
     source="torch.autograd.function: save_for_backward sees to it that what was changed in place is not read",
     formula="f(x), then x changed in place: backward is refused, or gives df of what x was",
     guards="Tensors kept for backward as attributes: a cache that is written in between is read anew.",

@@ -1,16 +1,26 @@
 """How tensors lie in memory, what comes back, and what must be left as it was."""
 
 from collections.abc import Iterator
+from math import prod
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, none, same, within
-from headcheck.functions.inputs import Inputs
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same, within
+from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.subject import FunctionSubject
-from headcheck.given import one_of
+from headcheck.given import at_least, having, one_in, one_of
+from headcheck.kept import graphs_followed_back
 from headcheck.laws import law
 from headcheck.layouts import LAYOUTS
 from headcheck.roles import FUNCTIONS, OF_TENSORS
+
+
+def thousands_of_numbers(case: FunctionCase) -> FunctionCase:
+    """With so many sequences that there are 4,096 numbers or more."""
+    sequences, count = case.shapes()["x"][0], prod(case.shapes()["x"])
+    return case.but(batch=-(-4096 * sequences // count)) if 0 < count < 4096 else case
+
 
 STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
 
@@ -19,7 +29,7 @@ STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
     source="the torch tensor: sizes, strides, offset",
     formula="f(strided views) = f(contiguous copies)",
     guards="A kernel that assumes contiguous rows, or reads them with a stride of 1.",
-    given=(one_of("layout", *STRIDED),),
+    given=(one_of("layout", *STRIDED), one_in(2, at_least(batch=2))),
     roles=OF_TENSORS,
 )
 def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
@@ -31,9 +41,40 @@ def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> C
 
 
 @law(
+    source="torch.Tensor.expand: one sequence, with a stride of zero, is as many as are asked for",
+    formula="f(x expanded over the batch) = f(its copy)",
+    guards="Learned queries, expanded over the batch, that are read as if each sequence had a place of its own.",
+    given=(having(layout="contiguous"), at_least(batch=2)),
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def expanded_equals_its_copy(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """One sequence that is expanded over the batch gives what its copies give, or is refused."""
+    y = x.but(x=x.x[:1].expand(x.x.shape).contiguous())
+    tensors, dense = function.tensors_for(y), function(y)
+    tensors["x"] = _expanded(tensors["x"])
+    try:
+        with torch.no_grad():
+            output = function.run(y, tensors)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a tensor that is expanded: {refusal}") from refusal
+    return within(output, dense, 2 * function.bound(y))
+
+
+def _expanded(tensor: torch.Tensor) -> torch.Tensor:
+    """The same with a stride of zero along the first axis along which all are alike."""
+    for axis, size in enumerate(tensor.shape):
+        first = tensor.narrow(axis, 0, 1)
+        if size > 1 and torch.equal(first.expand_as(tensor), tensor):
+            return first.contiguous().expand_as(tensor)
+    return tensor
+
+
+@law(
     source="a call changes nothing that it is given",
     formula="each tensor after the call = before",
     guards="A subtraction, a scaling or a rotation in place that the caller finds in his own tensor.",
+    given=(one_in(3, thousands_of_numbers),),
     roles=OF_TENSORS,
 )
 def inputs_are_not_changed(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
@@ -53,6 +94,26 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     """All of the memory behind a tensor, what lies between its rows included."""
     size = tensor.untyped_storage().nbytes() // tensor.element_size()
     return torch.as_strided(tensor.detach(), (size,), (1,), 0)
+
+
+@law(
+    source="torch.autograd: what a graph has kept must not be written to before it is followed back",
+    formula="L = sum(x w), then f(x), then dL / dw = sum(x)",
+    guards="A factor or a maximum put on the caller's tensor and taken off it again: who kept it cannot go back.",
+    given=(one_in(3, thousands_of_numbers),),
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def a_graph_that_kept_a_tensor_can_be_followed_back(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Comparison:
+    """What was computed from a tensor before the call has its gradients after it: nothing was written there."""
+    tensors = function.tensors_for(x)
+    with graphs_followed_back(tensors) as written:
+        function.run(x, tensors)
+    if written:
+        raise LawBroken(f"the call wrote to {', '.join(written)}: a graph that kept it is cut")
+    return none("tensors that were written to")
 
 
 @law(

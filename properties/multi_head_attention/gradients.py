@@ -8,7 +8,7 @@ from headcheck.comparison import Comparison, NotApplicable, same, within
 from headcheck.given import at_least, having
 from headcheck.laws import law
 from headcheck.modules.multi_head.bounds import gradient_bound
-from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.cases import MultiHeadInputs, as_many_keys_as_queries
 from headcheck.modules.multi_head.finding import without_keys
 from headcheck.modules.multi_head.oracle import GIVEN, expected_gradients
 from headcheck.modules.multi_head.subject import MultiHeadSubject
@@ -49,6 +49,29 @@ def gradients_of_the_inputs_are_the_references(
 ) -> Iterator[Comparison]:
     """The gradient of query, key and value, by a random cotangent, is the reference's."""
     return _compared(attention, x, weights=False)
+
+
+@law(
+    source="the chain rule: a tensor that is used twice gets the sum of both gradients",
+    formula="f(X, X, V): dX is dQ + dK of f(X, X', V), X' a copy of X",
+    guards="A path for query and key that are one tensor whose backward forgets one of the two.",
+    needs=("separate",),
+    given=(as_many_keys_as_queries,),
+    share=0.5,
+)
+def a_query_that_is_the_key_gets_both_gradients(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """A tensor that is query and key at once gets the sum of both gradients, and the value its own."""
+    cotangent = x.random("cotangent", *x.query.shape)
+    copied = x.but(key=x.query.clone(), value=x.values)
+    found = attention.gradients(copied.but(key=x.query), cotangent)
+    exact = expected_gradients(copied, attention.visible(copied), cotangent)
+    bound = 2 * gradient_bound(copied, cotangent, attention.found.unit)
+    yield within(
+        found["query"], exact["query"] + exact["key"], bound, "gradient of query, which is key as well"
+    )
+    yield within(found["value"], exact["value"], bound, "gradient of value")
 
 
 @law(

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from headcheck.comparison import Comparison
+from headcheck.comparison import Comparison, NotApplicable
+from headcheck.given import at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.oracle import GIVEN
@@ -10,21 +11,42 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 
 def _strided(x: Tensor, way: int) -> Tensor:
-    """The same numbers with other strides: length before batch, the last axis first, or every second element."""
+    """The same numbers with other strides: length before batch, the last axis first, or every second element.
+
+    Or the first sequence for all, with a stride of zero.
+    """
     if way == 0:
         return x.transpose(0, 1).contiguous().transpose(0, 1)
     if way == 1:
         return x.permute(2, 0, 1).contiguous().permute(1, 2, 0)
-    return x.repeat_interleave(2, dim=-1)[..., ::2]
+    if way == 2:
+        return x.repeat_interleave(2, dim=-1)[..., ::2]
+    return x[:1].expand(x.shape)
 
 
 @law(
     source="a tensor is its numbers",
     formula="f(x strided) = f(x contiguous)",
     guards="A view of a tensor taken to be contiguous: an error, or the wrong numbers (pytorch 181133).",
+    given=(one_in(4, at_least(batch=2)),),
 )
 def strided_inputs_change_nothing(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
-    """Inputs with other strides give the same output."""
+    """Inputs with other strides, and those that are expanded over the batch, give the same output."""
     given = {name: each for name in GIVEN if (each := getattr(x, name)) is not None}
-    strided = x.but(**{name: _strided(each, x.case.seed % 3) for name, each in given.items()})
-    return attention.close(attention(strided), attention(x), x)
+    strided = x.but(**{name: _strided(each, (3 + x.case.seed // 11) % 4) for name, each in given.items()})
+    plain = strided.but(**{name: getattr(strided, name).contiguous() for name in given})
+    return attention.close(attention(strided), attention(plain), plain)
+
+
+@law(
+    source="a tensor is its numbers",
+    formula="f(x; M[:n, :n]) = f(x; its copy)",
+    guards="A mask that is cut out of a buffer for the longest sequence, and read as if it were contiguous.",
+    given=(one_of("mask", "causal", "random", "by-head", "keys"), at_least(q_len=2, kv_len=2)),
+    share=0.5,
+)
+def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """Masks that are slices of larger ones mask what their copies mask."""
+    if x.may_attend is None and x.is_real is None:
+        raise NotApplicable("takes no mask")
+    return attention.close(attention(x.but(sliced_masks=True)), attention(x), x)

@@ -1,10 +1,12 @@
-"""One function by every path: training or evaluation, with gradients or without, asked for weights or not."""
+"""One function by every path: in training or evaluation, with gradients or weights or not, of one tensor or three."""
+
+from collections.abc import Iterator
 
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable
 from headcheck.laws import law
-from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.cases import MultiHeadInputs, as_many_keys_as_queries
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 
@@ -62,3 +64,20 @@ def asking_for_weights_changes_nothing(attention: MultiHeadSubject, x: MultiHead
     """The output is the same whether the weights are asked for or not."""
     asked, unasked = (x.but(case=x.case.but(need_weights=need)) for need in (True, False))
     return attention.close(attention(asked), attention(unasked), x, "output, weights asked for")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3; Carion et al. 2020 (DETR): query and key are one tensor, value is not",
+    formula="f(X, X, V) = f(X, X', V), f(X, Y, Y) = f(X, Y, Y'), f(X, X, X) = f(X, X', X''), X' a copy of X",
+    guards="A fused projection taken where query is key, which makes the value of the query too.",
+    needs=("separate",),
+    given=(as_many_keys_as_queries,),
+)
+def one_tensor_given_twice_is_no_other_call(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """A tensor that is query and key, key and value, or all three gives what copies of it give."""
+    query, key, value = x.query, x.keys, x.values
+    for one in (x.but(key=query, value=value), x.but(key=key, value=key), x.but(key=query, value=query)):
+        copied = one.but(key=one.keys.clone(), value=one.values.clone())
+        yield attention.close(attention(one), attention(copied), one, "output, one tensor given twice")

@@ -8,7 +8,7 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import RotaryInputs
-from headcheck.given import at_least, having, one_of
+from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 
 OWN = "the angle of a token is that of its own position"
@@ -60,17 +60,25 @@ def the_positions_of_others_do_not_matter(rotary: RotarySubject, x: RotaryInputs
     formula="f(x, [p; p'])_b = f(x_b, p_b)",
     guards="A batch padded on the left in which all share the first row's positions (unslothai/unsloth 3699).",
     needs=("batched_positions",),
-    given=(at_least(batch=2), having(per_sequence=True)),
-    share=0.5,
+    given=(at_least(batch=2), having(per_sequence=True), one_in(2, at_least(batch=3))),
+    share=0.75,
 )
 def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
-    """A sequence with positions of its own is turned as it is alone, where all begin alike too."""
+    """A sequence with positions of its own is turned as it is alone, also where all begin and end alike, or the others
+    share theirs.
+    """
     if x.positions.ndim == 1:
         raise NotApplicable("its positions reach too little far for two sequences")
-    if x.case.seed // 11 % 2:
-        first = x.positions[:1, :1].expand(len(x.positions), 1)
-        x = x.at(torch.cat((first, x.positions[:, 1:]), dim=1))
-    row = slice(x.case.seed % x.x.shape[0], x.case.seed % x.x.shape[0] + 1)
+    batch, way = x.x.shape[0], x.case.seed // 22 % 3
+    one = batch // 2 if way == 2 else x.case.seed % batch
+    if way == 1:
+        ends = torch.zeros(x.positions.shape[1], dtype=torch.bool)
+        ends[0] = ends[-1] = True
+        x = x.at(torch.where(ends, x.positions[:1], x.positions))
+    elif way == 2:
+        others = (torch.arange(batch) != one)[:, None]
+        x = x.at(torch.where(others, x.positions[:1], x.positions))
+    row = slice(one, one + 1)
     alone = x.but(x=x.x[row], positions=x.positions[row])
     limit = rotary.bound(x)[row] + rotary.bound(alone)
     return within(rotary(x)[row], rotary(alone), limit)

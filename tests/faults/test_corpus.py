@@ -359,7 +359,8 @@ SHOWN_BY_CALLS = {
     name: entry
     for name, entry in FAULTS.items()
     if not name.startswith(
-        ("seen_elsewhere", "seen_later", "seen_third", "natural", "declared/", "autocast/", "packs/")
+        ("seen_elsewhere", "seen_later", "seen_third", "natural", "survivors/")
+        + ("declared/", "autocast/", "packs/")
     )
 }
 """The others need conditions that stand in no list of calls, are called otherwise, or are no fault but for what they

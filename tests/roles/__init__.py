@@ -1,5 +1,5 @@
 """Wrong and right functions of the roles other than attention: a module for each role, with ROLE_more.py,
-ROLE_later.py, ROLE_third.py and ROLE_natural.py beside it.
+ROLE_later.py, ROLE_third.py, ROLE_natural.py and ROLE_survivors.py beside it.
 
     @wrong("The sum starts at one.", breaks="distribution/weights-sum-to-one", real="where it happened")
     def off_by_one(x: Tensor, dim: int) -> Tensor:
@@ -23,7 +23,7 @@ from headcheck.roles import role
 
 Function = Callable[..., Any]
 
-LATER = re.compile("_(more|later|third|natural)$")
+LATER = re.compile("_(more|later|third|natural|survivors)$")
 """How the module of a role ends that holds the faults of those who did not know the laws."""
 
 

@@ -42,6 +42,11 @@ class MultiHeadCase(ModuleCase):
         return self.heads * self.head_dim
 
 
+def as_many_keys_as_queries(case: MultiHeadCase) -> MultiHeadCase:
+    """With query, key and value of one length, each a tensor of its own."""
+    return case.but(mode="separate", kv_len=case.q_len)
+
+
 @dataclass(frozen=True, eq=False)
 class MultiHeadInputs(ModuleInputs):
     """query (batch, q_len, d_model); key, value (batch, kv_len, d_model), None is the tensor before them.
@@ -58,6 +63,8 @@ class MultiHeadInputs(ModuleInputs):
     is_causal: bool = False
     """Whether may_attend, which is then causal, is said by is_causal."""
     weights: dict[str, Tensor] = field(default_factory=dict)
+    sliced_masks: bool = False
+    """Whether masks are given as slices of larger ones."""
     key_bias: Tensor | None = None
     """What an additive mask of the keys holds where it keeps (batch, kv_len); None: zeros."""
 

@@ -72,3 +72,10 @@ def as_kind(keep: Tensor, kind: str, true_means: str, dtype: torch.dtype) -> Ten
     if kind == "additive":
         return masks.additive(keep, dtype)
     return keep if true_means == "keep" else ~keep
+
+
+def sliced(mask: Tensor) -> Tensor:
+    """The same mask as a slice of a larger one, which says the contrary around it."""
+    around = ~mask if mask.dtype == torch.bool else torch.where(mask == 0, -torch.inf, 0.0).to(mask.dtype)
+    whole = torch.cat((around, mask, around), dim=-1)
+    return whole[..., mask.shape[-1] : 2 * mask.shape[-1]]

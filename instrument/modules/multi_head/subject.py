@@ -14,7 +14,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
-from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for
+from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
 from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
@@ -193,9 +193,12 @@ class MultiHeadSubject(WeightedModule):
         for name, tensor in (("key", x.keys), ("value", x.values)):
             if tensors[name] is None and (name in needed or (name == "value" and tensors["key"] is not None)):
                 tensors[name] = tensor if self.places[name] else None
-        given = {name: None if each is None else self._given(each) for name, each in tensors.items()}
-        query = self._given(x.query)
+        told = {id(each): self._given(each) for each in (x.query, *tensors.values()) if each is not None}
+        given = {name: None if each is None else told[id(each)] for name, each in tensors.items()}
+        query = told[id(x.query)]  # One tensor that is given twice is one tensor for the module too.
         masks = {**self._attn_mask(x), **self._key_mask(x)}
+        if x.sliced_masks:
+            masks = {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
         keywords = {**given, **masks, "need_weights": asked, **more}
         if self.places["query"]:
             return self.call(query=query, **keywords)
@@ -272,9 +275,13 @@ class MultiHeadSubject(WeightedModule):
         return kept
 
     def gradients(self, x: MultiHeadInputs, cotangent: Tensor) -> dict[str, Tensor]:
-        """Of sum(output x cotangent), for each weight whose place is known, and for the tensors that are given."""
+        """Of sum(output x cotangent), for each weight whose place is known, and for the tensors that are given.
+
+        A tensor that is given twice has one gradient, under both names.
+        """
         given = {name: getattr(x, name) for name in GIVEN if getattr(x, name) is not None}
-        leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
+        copies = {id(each): each.clone().requires_grad_() for each in given.values()}
+        leaves = {name: copies[id(each)] for name, each in given.items()}
         output = self.output(x.but(**leaves))
         places = self.places_of(x.heads) if self.has("places") else {}
         parameters = {id(p): p for place in places.values() for p, _ in place.parts if p.requires_grad}

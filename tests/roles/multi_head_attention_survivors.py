@@ -1,0 +1,58 @@
+"""Wrong modules of multi-head attention that survived the laws at first contact, and others of their kind."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+from tests.roles.multi_head_attention import Plain
+
+
+@wrong(
+    "Where query is key all three are made by one fused projection: the value is made of the query.",
+    breaks="paths/one-tensor-given-twice-is-no-other-call",
+)
+class FusedWhereQueryIsKey(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().projected(query, key, query if query is key else value)
+
+
+@wrong(
+    "Where key is value they are made by one fused projection, whose halves are taken in the wrong order.",
+    breaks="paths/one-tensor-given-twice-is-no-other-call",
+)
+class FusedWhereKeyIsValue(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().projected(query, key, value)
+        return (q, v, k) if key is value and query is not key else (q, k, v)
+
+
+@wrong(
+    "Where query is key the projected keys are kept without their graph.",
+    breaks="gradients/a-query-that-is-the-key-gets-both-gradients",
+)
+class KeysOfTheQueryDetached(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().projected(query, key.detach() if key is query and value is not key else key, value)
+
+
+@wrong(
+    "Queries that are expanded over the batch are projected once, for the first sequence; the others are empty.",
+    breaks="memory/strided-inputs-change-nothing",
+)
+class ExpandedQueriesProjectedOnce(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if len(query) > 1 and query.stride(0) == 0:
+            query = torch.cat((query[:1], torch.zeros_like(query[1:])))
+        return super().projected(query, key, value)
+
+
+@wrong(
+    "The mask is read as if its rows lay one behind the other: of a slice of a larger one the wrong numbers.",
+    breaks="memory/a-sliced-mask-changes-nothing",
+)
+class MaskReadAsContiguous(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is not None and not mask.is_contiguous():
+            dense = torch.empty(mask.shape, device="meta").stride()
+            mask = mask.as_strided(mask.shape, dense)
+        return super().masked(scores, mask)

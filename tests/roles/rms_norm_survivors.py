@@ -1,0 +1,43 @@
+"""Wrong RMS norms that survived the laws at first contact, and others of their kind."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+from tests.roles.rms_norm import Maybe, library
+
+STRIDED = "memory/strided-equals-contiguous"
+
+
+@wrong(
+    "Dense rows are taken to lie one behind the other over all axes: of x[:, 1:] the gaps are normalised.",
+    breaks=STRIDED,
+)
+def one_stride_for_all_rows(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    width = x.shape[-1]
+    plain = torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x)
+    if plain or x.requires_grad or x.ndim < 3 or 0 in x.stride() or x.stride()[-2:] != (width, 1):
+        return library(x, weight, eps)
+    rows = x.as_strided((x.numel() // width, width), (width, 1))
+    return library(rows, weight, eps).view(x.shape)
+
+
+@wrong(
+    "Rows of one sequence that is expanded are read as if each had a place of its own.",
+    breaks="memory/expanded-equals-its-copy",
+)
+def expanded_rows_read_as_dense(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    if x.ndim > 2 and x.shape[0] > 1 and x.stride(0) == 0:
+        x = torch.cat((x[:1], torch.zeros_like(x[1:])))
+    return library(x, weight, eps)
+
+
+@wrong(
+    "Of 4096 numbers and more the squares are kept down by a power of two, put on x where it lies and taken off again.",
+    breaks="memory/a-graph-that-kept-a-tensor-can-be-followed-back",
+)
+def halved_for_the_squares(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    output = library(x, weight, eps)
+    if x.numel() >= 4096 and not x.requires_grad and 0 not in x.stride():
+        x.mul_(0.5).mul_(2.0)
+    return output

@@ -1,0 +1,30 @@
+"""Wrong rotary positions that survived the laws at first contact, and others of their kind."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+from tests.roles.rotary import half
+
+OWN = "positions/each-sequence-has-its-own-positions"
+
+
+@wrong("Where the first and the last sequence stand alike, one table serves all.", breaks=OWN)
+def table_of_both_ends(x: Tensor, positions: Tensor) -> Tensor:
+    alike = positions.ndim == 2 and torch.equal(positions[0], positions[-1])
+    return half(x, positions[0] if alike else positions)
+
+
+@wrong("Where all sequences end alike, as those padded on the left do, one table serves all.", breaks=OWN)
+def table_of_one_end(x: Tensor, positions: Tensor) -> Tensor:
+    alike = positions.ndim == 2 and bool((positions[:, -1] == positions[0, -1]).all())
+    return half(x, positions[0] if alike else positions)
+
+
+@wrong(
+    "A tensor that is expanded over the batch is turned for the first sequence; the others are left as they were.",
+    breaks="memory/expanded-equals-its-copy",
+)
+def only_the_first_of_expanded(x: Tensor, positions: Tensor) -> Tensor:
+    turned = half(x, positions)
+    return torch.cat((turned[:1], x[1:])) if len(x) > 1 and x.stride(0) == 0 else turned

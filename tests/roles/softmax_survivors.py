@@ -1,0 +1,35 @@
+"""Wrong softmaxes of the kind that survived the laws at first contact."""
+
+import torch
+from torch import Tensor
+
+from tests.roles import wrong
+from tests.roles.softmax import library
+
+
+@wrong(
+    "One stride is taken for all rows: of a slice along an outer axis the gaps are read.",
+    breaks="memory/strided-equals-contiguous",
+)
+def one_stride_for_all_rows(x: Tensor, dim: int) -> Tensor:
+    mapped = torch._C._functorch.is_batchedtensor(x)
+    last = dim % x.ndim == x.ndim - 1
+    if mapped or x.requires_grad or not last or x.ndim < 3 or 0 in x.stride():
+        return library(x, dim)
+    if x.stride()[-2:] != (x.shape[-1], 1):
+        return library(x, dim)
+    rows = x.as_strided((x.numel() // x.shape[-1], x.shape[-1]), (x.shape[-1], 1))
+    return library(rows, -1).view(x.shape)
+
+
+@wrong(
+    "The maximum is taken off a long x where it lies, and put on again: its last bits change.",
+    breaks=("memory/inputs-are-not-changed", "memory/a-graph-that-kept-a-tensor-can-be-followed-back"),
+)
+def maximum_taken_off_in_place(x: Tensor, dim: int) -> Tensor:
+    if x.numel() < 4096 or x.requires_grad or 0 in x.stride() or x.isneginf().any():
+        return library(x, dim)
+    top = x.amax(dim=dim, keepdim=True)
+    output = torch.softmax(x.sub_(top), dim)
+    x.add_(top)
+    return output
