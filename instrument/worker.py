@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
-from headcheck.forks import fate_of
+from headcheck.forks import end_with, fate_of
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
 from headcheck.verdict import LawResult
@@ -55,11 +56,8 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Import and prepare the subject, then judge what is asked for until told to stop."""
     other_end.close()
     leave_the_terminal()
-    parent = os.getppid()
 
     def watch(law: Law, case: Any) -> None:
-        if os.getppid() != parent:
-            os._exit(1)  # Nobody listens any more.
         connection.send(("case", str(case)))
 
     with suppress(EOFError, BrokenPipeError):
@@ -86,15 +84,18 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
 
 def leave_the_terminal() -> None:
-    """Ctrl-C is for the parent; what the subject prints in thousands of calls must not drown the report."""
+    """Ctrl-C is for the parent, whose end is ours; what the subject prints must not drown the report."""
     import torch
 
+    if (parent := parent_process()) is not None and parent.pid is not None:
+        end_with(parent.pid)
     if hasattr(os, "setsid"):
         import resource
 
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # A core file for each crash would fill the disk.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
     sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     os.dup2(sys.stdout.fileno(), 1)

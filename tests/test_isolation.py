@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -271,6 +273,63 @@ def test_an_interrupt_keeps_what_was_found_and_leaves_no_process() -> None:
     assert verdict.unfinished == "interrupted after 1 of 2 laws"
     assert verdict.verdict == "untested"
     assert multiprocessing.active_children() == []
+
+
+HANGS = """
+import ctypes
+
+def in_python(query, key, value):
+    while True:
+        pass
+
+def in_native_code(query, key, value):
+    while True:
+        ctypes.PyDLL(None).sleep(1000)
+"""
+
+
+def waited_for(what: Callable[[], Any]) -> Any:
+    """What it gives once it is something, within a minute."""
+    until = time.monotonic() + 60
+    while not (found := what()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Not even as a zombie, where the process that took it over does not wait for it."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@pytest.mark.parametrize(
+    ("command", "hang", "number"),
+    [
+        ("verify", "in_native_code", signal.SIGKILL),
+        ("probe", "in_python", signal.SIGKILL),
+        ("verify", "in_python", signal.SIGTERM),
+        ("probe", "in_native_code", signal.SIGTERM),
+    ],
+)
+def test_what_hangs_goes_down_with_the_command(tmp_path: Path, command: str, hang: str, number: int) -> None:
+    """Whatever ends the command, no process of it computes on for nobody; where it can, it says so in one line."""
+    (tmp_path / "hangs.py").write_text(HANGS)
+    line = [sys.executable, "-m", "headcheck", command, f"{tmp_path}/hangs.py:{hang}"]
+    with Popen(line, stdout=PIPE, stderr=PIPE, text=True) as running:
+        children = waited_for(lambda: children_of(running.pid))
+        time.sleep(0.5)  # One that has not begun ends likewise.
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    assert children
+    assert waited_for(lambda: not any(map(is_running, children)))
+    interrupted = "headcheck: interrupted before the end\n"
+    assert said == ("" if number == signal.SIGKILL else interrupted)
 
 
 def test_headchecks_own_failure_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

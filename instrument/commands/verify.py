@@ -11,7 +11,6 @@ from headcheck.commands._shared import (
     require_writable,
     say,
     seconds,
-    terminable,
     whole,
     write_json,
 )
@@ -56,7 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     require_writable(arguments.json)
     plan = plan_of(arguments, profile=arguments.profile)
     with (
-        terminable(),
         Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress,
         Workers(plan, arguments.n or processes()) as workers,
     ):

@@ -1,6 +1,7 @@
 """Many trials, spread over processes; what was found is kept in a file, so that a long campaign can go on later."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,7 @@ import torch
 
 from headcheck.engine import PROFILES
 from headcheck.errors import HeadcheckError
+from headcheck.forks import end_with
 from headcheck.teeth.corpus import load
 from headcheck.teeth.trial import Outcome, Way, tried
 
@@ -53,7 +55,8 @@ class Campaign:
         return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
-        with ProcessPoolExecutor(self.processes, mp_context=get_context("fork")) as pool:
+        ours = {"initializer": end_with, "initargs": (os.getpid(),)}
+        with ProcessPoolExecutor(self.processes, get_context("fork"), **ours) as pool:
             pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
             try:
                 for done in as_completed(pending):
