@@ -240,7 +240,7 @@ def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Torch as laws expect it, whatever the caller is in the middle of, and afterwards as it was."""
+    """Torch as laws expect it, on one thread, whatever the caller is in the middle of; afterwards as it was."""
     import numpy  # noqa: ICN001, F401 - a subject may import it, and draw from its generator
     import torch
 

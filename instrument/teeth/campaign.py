@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ class Campaign:
         return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
-        ours = {"initializer": end_with, "initargs": (os.getpid(),)}
-        with ProcessPoolExecutor(self.processes, get_context("fork"), **ours) as pool:
+        begin = partial(end_with, os.getpid())
+        with ProcessPoolExecutor(self.processes, get_context("fork"), initializer=begin) as pool:
             pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
             try:
                 for done in as_completed(pending):
