@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
+from headcheck.hangs import Hangs
 from headcheck.laws import Law
 from headcheck.minimise import minimise
 from headcheck.roles import Role
@@ -37,6 +39,9 @@ class Profile:
     """How many simpler cases are tried on the way to the smallest counterexample."""
     limit_s: float = 30.0
     """Wall seconds after which one example counts as hanging."""
+    after_a_hang_s: float = 2.0
+    """The same once one has hung, so that a subject that often hangs does not take hours; a quarter of it, or
+    twice the longest example if that is more, where some have come back."""
 
 
 PROFILES = {
@@ -111,6 +116,7 @@ class Engine:
         self.seed = seed
         self.replay = replay
         self.watch = watch
+        self.hangs: Hangs[Judged] = Hangs()
 
     def rows(self, laws: Sequence[Law]) -> Iterator[LawResult]:
         """The rows of these laws: those that break at a first look, then the others.
@@ -149,9 +155,10 @@ class Engine:
     def example(self, law: Law, case: Any) -> Judged:
         """Run a law on one case."""
         self.watch(law, case)
+        limit_s, began = self.limit_s, time.perf_counter()
         try:
             self._require_sizes(law, case)
-            with time_limit(self.profile.limit_s):
+            with time_limit(limit_s):
                 found = law.check(self.subject, self.role.build(case, self.subject))
                 comparisons = [found] if isinstance(found, Comparison) else list(found or ())
         except NotApplicable as why:
@@ -159,14 +166,21 @@ class Engine:
         except LawBroken as why:
             return Judged(case, error=str(why))
         except OutOfTime:
-            return Judged(case, error=f"did not return within {self.profile.limit_s:g} s", hung=True)
+            self.hangs.seen = True
+            return Judged(case, error=f"did not return within {limit_s:g} s", hung=True)
         except MemoryError:
             return Judged(case, error="ran out of memory")
         finally:
             torch.set_flush_denormal(False)  # Hypothesis draws no numbers where a call has turned it on.
+        self.hangs.came_back(time.perf_counter() - began)
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds for the next example."""
+        return self.hangs.limit_s(self.profile.limit_s, self.profile.after_a_hang_s)
 
     def _require_sizes(self, law: Law, case: Any) -> None:
         """NotApplicable: the subject takes no sizes of which the law speaks."""
@@ -257,12 +271,15 @@ class Engine:
         self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
     ) -> Judged:
         """The simplest case that still breaks. try_case: the break of a case, or None; it is run here by default."""
-        if broken.hung:
-            return broken
 
         def run_here(case: Any) -> Judged | None:
             judged = self.example(law, case)
-            return judged if judged.broken else None
+            return judged if judged.broken and judged.hung >= broken.hung else None
+
+        if broken.hung:
+            prepared = partial(self._prepared, law)
+            found, told = self.hangs.smallest(broken, prepared, try_case or run_here)
+            return replace(found, error=found.error + told)
 
         def simpler(case: Any) -> Iterator[Any]:
             for candidate in self.role.simpler(case, self.subject):

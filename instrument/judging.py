@@ -23,6 +23,8 @@ from headcheck.verdict import LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
+LONGEST_S = 1e9
+"""More seconds than anybody waits."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -35,6 +37,7 @@ def verify(
     dtype: Any = None,
     device: str | None = None,
     declare: Iterable[str] = (),
+    timeout: float | None = None,
     laws: str | Iterable[str] = (),
     isolate: bool = False,
     processes: int = 1,
@@ -45,13 +48,20 @@ def verify(
 
     subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
-    that the subject supports. declare: FIELD=VALUE, as on the command line. laws: parts of law ids; all laws
-    by default. isolate: judge in processes of their own, so that a subject that crashes or hangs in native
-    code is a finding too. on_row: told of each row.
+    that the subject supports. declare: FIELD=VALUE, as on the command line. timeout: seconds that one call may
+    take before it counts as hung. laws: parts of law ids; all laws by default. isolate: judge in processes of
+    their own, so that a subject that crashes or hangs in native code is a finding too. on_row: told of each row.
     """
     _require_no_other(unknown)
     plan = make_plan(
-        subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device, declare=declare
+        subject,
+        role=role,
+        profile=profile,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        declare=declare,
+        timeout=timeout,
     )
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
     if isolate or processes > 1:
@@ -86,14 +96,19 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
 
 
 def probe(
-    subject: Any, *, role: str | None = None, device: str | None = None, declare: Iterable[str] = ()
+    subject: Any,
+    *,
+    role: str | None = None,
+    device: str | None = None,
+    declare: Iterable[str] = (),
+    timeout: float | None = None,
 ) -> Any:
     """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
 
-    loaded = make_plan(subject, role=role, device=device, declare=declare).loaded()
-    with undisturbed(), impatient():
+    loaded = make_plan(subject, role=role, device=device, declare=declare, timeout=timeout).loaded()
+    with undisturbed(), impatient(timeout_s=timeout):
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
         return found_out(loaded.declaration, device=loaded.device, name=loaded.function)
@@ -108,12 +123,17 @@ def make_plan(
     dtype: Any = None,
     device: str | None = None,
     declare: Iterable[str] = (),
+    timeout: float | None = None,
 ) -> Plan:
     """What to judge and how, from what a caller gives. declare: FIELD=VALUE, as on the command line."""
     chosen = profile_named(profile)
+    if timeout is not None:
+        if not 0 < timeout < LONGEST_S:
+            raise HeadcheckError(f"timeout={timeout!r} is no number of seconds above 0")
+        chosen = replace(chosen, limit_s=timeout)
     if seed is None:
         seed = fresh_seed() if chosen.name == "deep" else 0
-    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, tuple(declare))
+    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, tuple(declare), timeout)
 
 
 def fresh_seed() -> int:
@@ -225,7 +245,9 @@ def verdict_of(
 def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[str]:
     """Where most laws break at their first example, it may be a convention and no fault."""
     judged = [row for row in rows if row.outcome != "not-applicable"]
-    at_once = [row for row in judged if row.counterexample and row.counterexample.found_after == 1]
+    at_once = [
+        row for row in judged if row.counterexample and row.counterexample.found_after == 1 and not row.hung
+    ]
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []
     return [f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out"]

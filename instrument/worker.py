@@ -2,8 +2,8 @@
 
 It reports in pairs: ("loaded", Introduction), ("answered", "") once a call of the subject has come back,
 ("ready", Introduction), ("refused", why), then for each law that it is given
-("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback);
-("trying", "") is a sign of life.
+("case", (case, seconds that it may take)) before each example, and ("row", LawResult), ("raised", what)
+or ("bug", traceback); ("trying", "") is a sign of life.
 """
 
 import faulthandler
@@ -22,7 +22,7 @@ from typing import Any
 from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
-from headcheck.forks import end_with, fate_of
+from headcheck.forks import Fate, end_with, fate_of
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
 from headcheck.verdict import LawResult
@@ -43,8 +43,8 @@ class Task:
     """Another subject than the plan's; it is prepared when its first task comes."""
     glance: bool = False
     """A first look only: what does not break will be judged in full later."""
-    limit_s: float = 0.0
-    """Seconds for one example; this and the seed are known when the task is handed out."""
+    hung: bool = False
+    """Whether an example has hung in any worker; this and the seed are known when the task is handed out."""
     seed: int = 0
 
     @property
@@ -56,16 +56,12 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Import and prepare the subject, then judge what is asked for until told to stop."""
     other_end.close()
     leave_the_terminal()
-
-    def watch(law: Law, case: Any) -> None:
-        connection.send(("case", str(case)))
-
     with suppress(EOFError, BrokenPipeError):
-        prepared = _prepared(plan, connection, watch)
+        prepared = _prepared(plan, connection)
         known = {None: prepared}
         while prepared is not None:
             task: Task = connection.recv()
-            connection.send(_answer(task, plan, known, connection, watch))
+            connection.send(_answer(task, plan, known, connection))
 
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -75,7 +71,13 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     other_end.close()
     leave_the_terminal()
     try:
-        found = probe(plan.subject, role=plan.role, device=plan.device, declare=plan.declared)
+        found = probe(
+            plan.subject,
+            role=plan.role,
+            device=plan.device,
+            declare=plan.declared,
+            timeout=plan.timeout_s,
+        )
         connection.send(("answer", str(found)))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
@@ -108,12 +110,12 @@ def _let_it_speak() -> None:
     os.dup2(2, 1)
 
 
-def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None:
+def _prepared(plan: Plan, connection: Connection) -> Prepared | None:
     try:
         loaded = plan.loaded()
         connection.send(("loaded", loaded.introduction()))
         _tell_of_the_first_answer(connection)
-        prepared = loaded.prepared(watch)
+        prepared = _watched(loaded.prepared(), connection)
         connection.send(("ready", prepared.introduction))
         return prepared
     except HeadcheckError as problem:
@@ -121,6 +123,13 @@ def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None
     except Exception:  # noqa: BLE001 - the parent tells what it was.
         connection.send(("bug", traceback.format_exc()))
     return None
+
+
+def _watched(prepared: Prepared, connection: Connection) -> Prepared:
+    """The parent hears of each case, and how long it is waited for."""
+    engine = prepared.engine
+    engine.watch = lambda law, case: connection.send(("case", (str(case), engine.limit_s)))
+    return prepared
 
 
 def _tell_of_the_first_answer(connection: Connection) -> None:
@@ -132,12 +141,12 @@ def _tell_of_the_first_answer(connection: Connection) -> None:
 
 
 def _answer(
-    task: Task, plan: Plan, known: dict[Any, Prepared | None], connection: Connection, watch: Any
+    task: Task, plan: Plan, known: dict[Any, Prepared | None], connection: Connection
 ) -> tuple[str, LawResult | str]:
     """What became of a task; a subject met for the first time is prepared first."""
     try:
         if task.subject not in known:
-            known[task.subject] = plan.of(task.subject).loaded().prepared(watch)
+            known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
         law = task.law
@@ -147,7 +156,8 @@ def _answer(
     prepared = known[task.subject]
     assert prepared is not None
     prepared.engine.seed = task.seed
-    prepared.engine.profile = replace(plan.profile, limit_s=task.limit_s)
+    prepared.engine.profile = plan.profile
+    prepared.engine.hangs.seen |= task.hung
     return _carried_out(task, prepared, connection)
 
 
@@ -173,27 +183,32 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
 
 def _smaller(task: Task, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
     assert task.fatal is not None
-    law, fatal = task.law, task.fatal.reason
+    law, fatal, hung = task.law, task.fatal.reason, task.fatal.hung
 
     def try_case(case: Any) -> Judged | None:
         sign_of_life()
-        return Judged(case, error=fatal) if _ends_a_process(law, case, engine) else None
+        same = _fate(law, case, engine) == ("hung" if hung else "died")
+        return Judged(case, error=fatal, hung=hung) if same else None
 
-    given = Judged(engine.role.parse(task.case or ""), error=fatal)
+    given = Judged(engine.role.parse(task.case or ""), error=fatal, hung=hung)
     engine.profile = replace(engine.profile, shrinks=min(engine.profile.shrinks, TRIES))
     alone = try_case(given.case) is not None
     smallest = engine.smallest(law, given, try_case) if alone else given
-    why = fatal if alone else f"{fatal}; not by this case alone, so the calls before it matter"
+    why = smallest.error if alone else f"{fatal}; not by this case alone, so the calls before it matter"
     shown = describe(
         engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1
     )
     return LawResult(law.id, law.statement, "breaks", reason=why, counterexample=shown)
 
 
-def _ends_a_process(law: Law, case: Any, engine: Engine) -> bool:
+def _fate(law: Law, case: Any, engine: Engine) -> Fate:
     def example() -> bool:
         engine.watch = lambda law, case: None
+        patience = engine.profile.limit_s
+        engine.profile = replace(
+            engine.profile, limit_s=2 * patience
+        )  # What hangs in Python is waited for alike.
         engine.example(law, case)
         return True
 
-    return fate_of(example, engine.profile.limit_s) == "died"
+    return fate_of(example, engine.profile.limit_s)

@@ -92,8 +92,8 @@ DANGERS: dict[Callable[[], Any], str] = {
     lambda: os._exit(0): "the process ended with exit status 0",
     lambda: sys.exit(3): "raised SystemExit: 3",
     interrupt: "raised KeyboardInterrupt",
-    loop_in_python: "did not return within 1 s",
-    hang_in_native_code: "did not return within 1 s",
+    loop_in_python: "did not return within 0.5 s",  # In the smallest case; once one has hung it is waited less.
+    hang_in_native_code: "did not return within 0.5 s",
     swallow_everything: "did not return within 1 s",
 }
 
@@ -141,17 +141,43 @@ def test_a_crash_that_needs_earlier_calls_says_so() -> None:
     assert one_key_and_masked(verdict)[0].reason == f"the process ended with exit status 9{alone}"
 
 
-def test_a_subject_that_crashes_on_every_call_breaks_every_law() -> None:
-    """It could be imported, so it is judged: no law holds."""
+def test_a_subject_that_crashes_on_every_call_cannot_be_called() -> None:
+    """There is one thing to say of it, and no law to judge: as where every call raises."""
 
     def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         os._exit(5)
 
-    verdict = judged(attention)
-    assert verdict.verdict == "breaks"
-    assert {row.reason for row in verdict.laws} == {
-        "the process ended with exit status 5 when it was first tried"
-    }
+    said = r"^the subject cannot be called: .* exit status 5 in its first and plainest call$"
+    with pytest.raises(SubjectError, match=said):
+        judged(attention, dtype=None)
+
+
+def test_a_subject_that_crashes_while_it_is_tried_breaks_one_law() -> None:
+    """It was called before: that is a finding, told once, and the other laws are not asked."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if attn_mask is not None:
+            os._exit(5)
+        return scaled_dot_product_attention(query, key, value)
+
+    verdict = judged(attention, dtype=None)
+    crash = "the process ended with exit status 5 when it was first tried"
+    assert (verdict.verdict, len(verdict.broken), verdict.broken[0].reason) == ("breaks", 1, crash)
+    assert {row.reason for row in verdict.laws if row not in verdict.broken} == {f"not asked: {crash}"}
+
+
+def test_a_hang_that_nothing_ends_is_made_small() -> None:
+    """In copies of the process, by its sizes; what returns is said."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if key.shape[2] > 9:
+            swallow_everything()
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    row = one_key_and_masked(judged(attention, profile=replace(TINY, seeded=12)))[1]
+    assert row.reason == "did not return within 1 s; with kv_len=9 it does"
+    assert row.counterexample is not None
+    assert "kv_len=10" in row.counterexample.case
 
 
 class Listens(Watcher):
@@ -172,10 +198,13 @@ def test_a_subject_that_never_comes_back_is_waited_for_once(monkeypatch: pytest.
         hang_in_native_code()
         raise AssertionError
 
-    listens, limits = Listens(), replace(STRICT, prepare_s=1.0)
-    with Workers(make_plan(attention, profile=TINY), limits=limits) as workers:
-        verdict = judged_apart(workers, LAWS, listens)
-    assert {row.reason for row in verdict.laws} == {"did not return within 1 s when it was first tried"}
+    listens = Listens()
+    said = r"did not return from .* call in 1 s; .* --timeout \(timeout= in Python\)$"
+    with (
+        Workers(make_plan(attention, profile=TINY, timeout=1.0), limits=STRICT) as workers,
+        pytest.raises(SubjectError, match=said),
+    ):
+        judged_apart(workers, LAWS, listens)
     assert len(started) == 1
     assert "trying the subject on small cases, 1 s at most" in listens.heard
 

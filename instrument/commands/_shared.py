@@ -28,7 +28,18 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
     parser.add_argument("--role", help="default: what the subject's name or class tells, else attention")
+    timeout_option(parser)
     declare_option(parser)
+
+
+def timeout_option(parser: argparse.ArgumentParser) -> None:
+    """How long a call is waited for."""
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="one call that takes longer has hung (default: 120 for the first, which may compile, then 30)",
+    )
 
 
 def declare_option(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +84,9 @@ def plan_of(arguments: argparse.Namespace, **more: Any) -> Any:
 
     if arguments.role:
         role(arguments.role)  # An unknown one is refused here.
-    given = {name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare")}
+    given = {
+        name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare", "timeout")
+    }
     return make_plan(arguments.subject, **given, **more)
 
 
