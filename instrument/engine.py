@@ -27,6 +27,9 @@ from headcheck.roles import Role
 from headcheck.time_limits import OutOfTime, time_limit
 from headcheck.verdict import Counterexample, LawResult
 
+SHRINK_SHARE, LEAST_SHRINK_S = 0.1, 0.2
+"""Of the rest of a time box, for the counterexample of one law; and what each has."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -117,6 +120,8 @@ class Engine:
         self.replay = replay
         self.watch = watch
         self.hangs: Hangs[Judged] = Hangs()
+        self.until = math.inf
+        """When a time box ends, by the monotonic clock; without one the same seed gives the same rows."""
 
     def rows(self, laws: Sequence[Law]) -> Iterator[LawResult]:
         """The rows of these laws: those that break at a first look, then the others.
@@ -141,7 +146,10 @@ class Engine:
                 law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
             )
         tally = _Tally()
-        for case in islice(self.seeded(law), self._glances(law) if glance else None):
+        glances = self._glances(law)
+        for number, case in enumerate(islice(self.seeded(law), glances if glance else None)):
+            if number >= glances and self._is_over():
+                break
             tally.add(self.example(law, case))
             if tally.broken:
                 break
@@ -188,6 +196,14 @@ class Engine:
         if any(getattr(spoken_of, size) != getattr(case, size) for size in self.role.sizes):
             raise NotApplicable("takes no sizes of which the law speaks")
 
+    def _is_over(self) -> bool:
+        return time.monotonic() > self.until
+
+    def _shrink_s(self) -> float:
+        """A share of what is left of a time box, so that many broken laws do not take it all."""
+        left_s = self.until - time.monotonic()
+        return math.inf if left_s == math.inf else max(LEAST_SHRINK_S, left_s * SHRINK_SHARE)
+
     def _glances(self, law: Law) -> int:
         """So many examples are a first look at a law: they are run again later, a twenty-fifth of the work."""
         return math.ceil(self._share(self.profile.seeded, law) / 25)
@@ -227,7 +243,7 @@ class Engine:
         )
         @hypothesis.given(self.role.drawn(self.subject))
         def run(case: Any) -> None:
-            if tally.broken is None:
+            if tally.broken is None and not self._is_over():
                 tally.add(self.example(law, self._prepared(law, case)))
 
         run()
@@ -286,7 +302,7 @@ class Engine:
                 if self._prepared(law, candidate) == candidate:
                     yield candidate
 
-        return minimise(broken, simpler, try_case or run_here, self.profile.shrinks)
+        return minimise(broken, simpler, try_case or run_here, self.profile.shrinks, self._shrink_s())
 
 
 def describe(

@@ -5,6 +5,7 @@ not come back or grows too large, the case in flight is the counterexample, and 
 the next law. The parent itself never runs the subject.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,8 @@ class Workers:
         self._met: Introduction | None = None
         self._hung = False
         self._seed = plan.seed
+        self.until = math.inf
+        """When a time box ends, by the monotonic clock: of what is left by then the first look is the row."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,14 +113,18 @@ class Workers:
         tick: told often what is waited for: the laws that are being judged, or the subject.
         """
         self._seed = self.plan.seed if seed is None else seed
-        waiting = []
+        looked_at = {}
         for task, row in self.carry_out([Task(law.id, glance=True) for law in laws], tick):
             if row.outcome == "breaks":
                 yield row
             else:
-                waiting.append(task.law_id)
-        for _, row in self.carry_out([Task(law.id) for law in laws if law.id in waiting], tick):
+                looked_at[task.law_id] = row
+        for task, row in self.carry_out([Task(law.id) for law in laws if law.id in looked_at], tick):
+            del looked_at[task.law_id]
             yield row
+            if time.monotonic() > self.until:
+                self._waiting.clear()
+        yield from looked_at.values()
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
@@ -155,7 +162,9 @@ class Workers:
             self._start()
         for worker in self._crew:
             if worker.ready and not worker.task and self._waiting:
-                worker.task = replace(self._waiting.popleft(), hung=self._hung, seed=self._seed)
+                worker.task = replace(
+                    self._waiting.popleft(), hung=self._hung, seed=self._seed, until=self.until
+                )
                 worker.since, worker.case, worker.cases = time.monotonic(), None, 0
                 worker.limit_s = self.plan.profile.limit_s
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.

@@ -5,6 +5,7 @@ Here the subject runs in this very process, many times if need be; `isolate=True
 
 import inspect
 import itertools
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -174,18 +175,24 @@ class _Told(Watcher):
 
 
 def judged_apart(
-    workers: Workers, patterns: Sequence[str] = (), watcher: Watcher | None = None, fuzz_s: float = 0.0
+    workers: Workers,
+    patterns: Sequence[str] = (),
+    watcher: Watcher | None = None,
+    fuzz_s: float = 0.0,
+    *,
+    exit_first: bool = False,
 ) -> Verdict:
     """The verdict of a crew: one pass over the laws, then more with fresh seeds until `fuzz_s` are over.
 
-    Ctrl-C ends it early, and keeps what was found.
+    exit_first: the first broken law is the last row. Ctrl-C ends it early, too, and keeps what was found.
     """
     began, watcher = time.perf_counter(), watcher or Watcher()
     introduction = workers.introduce(watcher.tick)
     plan = workers.plan
+    workers.until = time.monotonic() + fuzz_s if fuzz_s else math.inf
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
-    unfinished = ""
+    unfinished, enough = "", False
     try:
         for number in itertools.count():
             seed = plan.seed + number
@@ -194,12 +201,15 @@ def judged_apart(
             for row in workers.judge(open_laws, seed, watcher.tick):
                 rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
                 watcher.row(rows[row.id])
-                if number and time.perf_counter() - began > fuzz_s:
+                enough = exit_first and row.outcome == "breaks"
+                if enough or (number and time.perf_counter() - began > fuzz_s):
                     break
-            if not open_laws or time.perf_counter() - began >= fuzz_s:
+            if enough or not open_laws or time.perf_counter() - began >= fuzz_s:
                 break
     except KeyboardInterrupt:
         unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"
+    if enough:
+        unfinished = f"stopped at the first broken law, {len(laws) - len(rows)} of {len(laws)} not judged"
     if workers.bugs:
         unfinished = f"{len(workers.bugs)} laws could not be judged for a bug in headcheck"
     unfinished = unfinished or workers.unfinished

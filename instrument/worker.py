@@ -7,6 +7,7 @@ or ("bug", traceback); ("trying", "") is a sign of life.
 """
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -44,8 +45,10 @@ class Task:
     glance: bool = False
     """A first look only: what does not break will be judged in full later."""
     hung: bool = False
-    """Whether an example has hung in any worker; this and the seed are known when the task is handed out."""
+    """Whether an example has hung in any worker; what follows is known when the task is handed out, too."""
     seed: int = 0
+    until: float = math.inf
+    """When the time box ends, by the monotonic clock, which all processes share."""
 
     @property
     def law(self) -> Law:
@@ -156,7 +159,7 @@ def _answer(
     prepared = known[task.subject]
     assert prepared is not None
     prepared.engine.seed = task.seed
-    prepared.engine.profile = plan.profile
+    prepared.engine.profile, prepared.engine.until = plan.profile, task.until
     prepared.engine.hangs.seen |= task.hung
     return _carried_out(task, prepared, connection)
 

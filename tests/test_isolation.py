@@ -386,6 +386,24 @@ def test_fuzzing_goes_on_until_its_time_is_over() -> None:
     assert verdict.laws[0].examples > 2 * (TINY.seeded + TINY.drawn)
 
 
+def test_a_time_box_covers_examples_and_shrinking() -> None:
+    """When it is over, what was seen at a first look stands: a slow subject does not take a whole pass."""
+
+    def slow_and_wrong(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        time.sleep(0.02)
+        return scaled_dot_product_attention(query, key, value, attn_mask) * (
+            1.1 if key.shape[2] == 1 else 1.0
+        )
+
+    many = replace(TINY, seeded=5000, drawn=0, shrinks=100_000)
+    with Workers(make_plan(slow_and_wrong, profile=many, dtype="float32")) as workers:
+        began = time.monotonic()
+        broken, other = one_key_and_masked(judged_apart(workers, LAWS, fuzz_s=3.0))
+    assert time.monotonic() - began < 60
+    assert (broken.outcome, other.outcome) == ("breaks", "holds")
+    assert 0 < other.examples <= 200
+
+
 def test_without_fork_a_fresh_process_imports_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA processes are spawned: a subject with a name is judged, another is refused."""
     monkeypatch.setattr("headcheck.processes._context", lambda plan: multiprocessing.get_context("spawn"))

@@ -77,7 +77,7 @@ def processes() -> int:
     return min(cores, MOST_PROCESSES)
 
 
-def plan_of(arguments: argparse.Namespace, **more: Any) -> Any:
+def plan_of(arguments: argparse.Namespace, subject: str, **more: Any) -> Any:
     """The plan that the common options ask for."""
     from headcheck.judging import make_plan
     from headcheck.roles import role
@@ -87,7 +87,7 @@ def plan_of(arguments: argparse.Namespace, **more: Any) -> Any:
     given = {
         name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare", "timeout")
     }
-    return make_plan(arguments.subject, **given, **more)
+    return make_plan(subject, **given, **more)
 
 
 @contextmanager
