@@ -26,6 +26,10 @@ class NoAnswer(LawBroken):
     """A call gave no tensor at all: it raised, returned something else, or cannot be made."""
 
 
+class DidNotReturn(NoAnswer):
+    """A call took longer than it may."""
+
+
 class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
@@ -66,43 +70,64 @@ class Patience:
     """How long calls of a subject are waited for that is not judged yet: as long as those before took together."""
 
     FIRST_S, LEAST_S, MOST_S, AFTER_A_HANG_S = 120.0, 5.0, 30.0, 2.0
+    HANGS = 3
+    """After so many a quarter of that is enough: there may be hundreds of calls."""
 
-    def __init__(self, taken_s: float | None) -> None:
+    def __init__(
+        self, taken_s: float | None, timeout_s: float | None = None, least_s: float | None = None
+    ) -> None:
         self.taken_s = taken_s
         """None where no call has come back yet: the first may compile for long."""
-        self.hung = False
+        self.timeout_s = timeout_s
+        """What the user allows any call; None for the limits above."""
+        self.least_s = least_s or self.LEAST_S
+        self.hung = 0
 
     @property
     def limit_s(self) -> float:
         """Wall seconds for the next call: it may compile, as those before may have done."""
-        if self.taken_s is None:
-            return self.FIRST_S
-        return self.AFTER_A_HANG_S if self.hung else min(max(self.taken_s, self.LEAST_S), self.MOST_S)
+        if self.hung:
+            limit_s = self.AFTER_A_HANG_S / (4 if self.hung > self.HANGS else 1)
+            return min(limit_s, self.timeout_s or limit_s)
+        if self.timeout_s or self.taken_s is None:
+            return self.timeout_s or self.FIRST_S
+        return max(min(max(self.taken_s, self.LEAST_S), self.MOST_S), self.least_s)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """What the function returns. NoAnswer: it does not come back. SubjectError: it never did."""
+        """What the function returns. DidNotReturn: it does not come back. SubjectError: it never did."""
         began, limit_s = time.perf_counter(), self.limit_s
         try:
             with time_limit(limit_s):
                 return function(*arguments, **keywords)
         except OutOfTime:
             if self.taken_s is None:
-                raise SubjectError(
-                    f"the subject did not return from its first call in {limit_s:g} s"
-                ) from None
-            self.hung = True
-            raise NoAnswer(f"did not return within {limit_s:g} s") from None
+                raise SubjectError(never_returned(limit_s)) from None
+            self.hung += 1
+            raise DidNotReturn(f"did not return within {limit_s:g} s") from None
         finally:
             self.taken_s = (self.taken_s or 0.0) + time.perf_counter() - began
 
 
+def never_returned(limit_s: float) -> str:
+    """What is said of a subject that hangs from the start."""
+    return (
+        f"the subject did not return from its first and plainest call in {limit_s:g} s; "
+        "where it needs longer, allow it more by --timeout (timeout= in Python)"
+    )
+
+
 @contextmanager
-def impatient(taken_s: float | None = None) -> Iterator[None]:
+def impatient(
+    taken_s: float | None = None, timeout_s: float | None = None, least_s: float | None = None
+) -> Iterator[None]:
     """No call of a subject is waited for in vain, though nothing is judged yet.
 
-    taken_s: how long its calls have taken so far, compiling included; None before the first.
+    taken_s: how long its calls have taken so far, compiling included; None before the first. timeout_s: what the
+    user allows any call; by default as around this. least_s: for each call, where any may compile.
     """
-    before, Clock.patience = Clock.patience, Patience(taken_s)
+    before = Clock.patience
+    around_s = before.timeout_s if before else None
+    Clock.patience = Patience(taken_s, timeout_s or around_s, least_s)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from headcheck import __version__
 from headcheck.commands import all_commands
-from headcheck.commands._shared import say
+from headcheck.commands._shared import say, terminable
 from headcheck.errors import HeadcheckError
 
 
@@ -31,15 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    arguments = argparse.Namespace()
     try:
         arguments = _parser().parse_args(given)
-        return commands[arguments.command].run(arguments)
+        with terminable():
+            return commands[arguments.command].run(arguments)
     except HeadcheckError as problem:
         return say(f"headcheck: {problem}{meant}")
     except KeyboardInterrupt:
-        return say(
-            "headcheck: interrupted before there was a verdict; what --resume or --results keeps is kept"
-        )
+        return say(f"headcheck: interrupted before the end{_kept(arguments)}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
@@ -48,6 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return say(
             f"headcheck: this is a bug in headcheck, please report it: {what}\n{traceback.format_exc()}"
         )
+
+
+def _kept(arguments: argparse.Namespace) -> str:
+    """Where what was found until then is kept, if it is."""
+    file = getattr(arguments, "resume", None) or getattr(arguments, "results", None)
+    return f"; what was found is kept in {file}" if file else ""
 
 
 def _similar_command(words: Sequence[str]) -> str:

@@ -202,7 +202,7 @@ def _same_break(rows: Iterable[LawResult]) -> list[tuple[LawResult, list[LawResu
     for row in rows:
         example = row.counterexample
         thrown = example is not None and example.what in ("call", "process")
-        key = row.reason if thrown else row.id
+        key = "hung" if row.hung else row.reason if thrown else row.id
         if key in groups:
             groups[key][1].append(row)
         else:
@@ -218,7 +218,8 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if example is not None:
         _example(example, row, console)
     law = all_laws().get(row.id)
-    if law is not None and law.guards:
+    died = row.hung or (example is not None and example.what == "process")
+    if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
     if others:
         names = _some([each.name_in_role for each in others])

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Any
@@ -19,11 +20,15 @@ from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
+from headcheck.hangs import Hangs
 from headcheck.laws import Law
 from headcheck.minimise import minimise
 from headcheck.roles import Role
 from headcheck.time_limits import OutOfTime, time_limit
 from headcheck.verdict import Counterexample, LawResult
+
+SHRINK_SHARE, LEAST_SHRINK_S = 0.1, 0.2
+"""Of the rest of a time box, for the counterexample of one law; and what each has."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,9 @@ class Profile:
     """How many simpler cases are tried on the way to the smallest counterexample."""
     limit_s: float = 30.0
     """Wall seconds after which one example counts as hanging."""
+    after_a_hang_s: float = 2.0
+    """The same once one has hung, so that a subject that often hangs does not take hours; a quarter of it, or
+    twice the longest example if that is more, where some have come back."""
 
 
 PROFILES = {
@@ -111,6 +119,9 @@ class Engine:
         self.seed = seed
         self.replay = replay
         self.watch = watch
+        self.hangs: Hangs[Judged] = Hangs()
+        self.until = math.inf
+        """When a time box ends, by the monotonic clock; without one the same seed gives the same rows."""
 
     def rows(self, laws: Sequence[Law]) -> Iterator[LawResult]:
         """The rows of these laws: those that break at a first look, then the others.
@@ -135,7 +146,10 @@ class Engine:
                 law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
             )
         tally = _Tally()
-        for case in islice(self.seeded(law), self._glances(law) if glance else None):
+        glances = self._glances(law)
+        for number, case in enumerate(islice(self.seeded(law), glances if glance else None)):
+            if number >= glances and self._is_over():
+                break
             tally.add(self.example(law, case))
             if tally.broken:
                 break
@@ -149,9 +163,10 @@ class Engine:
     def example(self, law: Law, case: Any) -> Judged:
         """Run a law on one case."""
         self.watch(law, case)
+        limit_s, began = self.limit_s, time.perf_counter()
         try:
             self._require_sizes(law, case)
-            with time_limit(self.profile.limit_s):
+            with time_limit(limit_s):
                 found = law.check(self.subject, self.role.build(case, self.subject))
                 comparisons = [found] if isinstance(found, Comparison) else list(found or ())
         except NotApplicable as why:
@@ -159,20 +174,35 @@ class Engine:
         except LawBroken as why:
             return Judged(case, error=str(why))
         except OutOfTime:
-            return Judged(case, error=f"did not return within {self.profile.limit_s:g} s", hung=True)
+            self.hangs.seen = True
+            return Judged(case, error=f"did not return within {limit_s:g} s", hung=True)
         except MemoryError:
             return Judged(case, error="ran out of memory")
         finally:
             torch.set_flush_denormal(False)  # Hypothesis draws no numbers where a call has turned it on.
+        self.hangs.came_back(time.perf_counter() - began)
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds for the next example."""
+        return self.hangs.limit_s(self.profile.limit_s, self.profile.after_a_hang_s)
 
     def _require_sizes(self, law: Law, case: Any) -> None:
         """NotApplicable: the subject takes no sizes of which the law speaks."""
         spoken_of = law.required(case)
         if any(getattr(spoken_of, size) != getattr(case, size) for size in self.role.sizes):
             raise NotApplicable("takes no sizes of which the law speaks")
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self.until
+
+    def _shrink_s(self) -> float:
+        """A share of what is left of a time box, so that many broken laws do not take it all."""
+        left_s = self.until - time.monotonic()
+        return math.inf if left_s == math.inf else max(LEAST_SHRINK_S, left_s * SHRINK_SHARE)
 
     def _glances(self, law: Law) -> int:
         """So many examples are a first look at a law: they are run again later, a twenty-fifth of the work."""
@@ -213,7 +243,7 @@ class Engine:
         )
         @hypothesis.given(self.role.drawn(self.subject))
         def run(case: Any) -> None:
-            if tally.broken is None:
+            if tally.broken is None and not self._is_over():
                 tally.add(self.example(law, self._prepared(law, case)))
 
         run()
@@ -257,19 +287,22 @@ class Engine:
         self, law: Law, broken: Judged, try_case: Callable[[Any], Judged | None] | None = None
     ) -> Judged:
         """The simplest case that still breaks. try_case: the break of a case, or None; it is run here by default."""
-        if broken.hung:
-            return broken
 
         def run_here(case: Any) -> Judged | None:
             judged = self.example(law, case)
-            return judged if judged.broken else None
+            return judged if judged.broken and judged.hung >= broken.hung else None
+
+        if broken.hung:
+            prepared = partial(self._prepared, law)
+            found, told = self.hangs.smallest(broken, prepared, try_case or run_here)
+            return replace(found, error=found.error + told)
 
         def simpler(case: Any) -> Iterator[Any]:
             for candidate in self.role.simpler(case, self.subject):
                 if self._prepared(law, candidate) == candidate:
                     yield candidate
 
-        return minimise(broken, simpler, try_case or run_here, self.profile.shrinks)
+        return minimise(broken, simpler, try_case or run_here, self.profile.shrinks, self._shrink_s())
 
 
 def describe(

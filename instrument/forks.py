@@ -1,7 +1,10 @@
 """Something is tried in a copy of this process, which it may end or hang."""
 
+import ctypes
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +14,30 @@ Fate = Literal["yes", "no", "died", "hung"]
 
 _ANSWERS: dict[int, Fate] = {86: "yes", 87: "no"}
 """Exit codes of a copy that came back; unlikely ones for a subject to choose."""
+_PR_SET_PDEATHSIG = 1
+"""Of <sys/prctl.h>."""
+_LOOK_AGAIN_S = 1.0
+"""Where the system does not tell of a parent's end, it is looked for so often."""
+
+
+def end_with(parent: int) -> None:
+    """End this process when that parent ends: a subject that hangs must not compute on for nobody.
+
+    Linux kills it, native code or not, when the thread that started it ends; here that thread waits for it.
+    Elsewhere a thread looks, which code that keeps the interpreter lock can hold off.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)  # It ended before it could be told.
+
+
+def _end_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_AGAIN_S)
+    os._exit(1)
 
 
 def can_fork() -> bool:
@@ -22,8 +49,9 @@ def can_fork() -> bool:
 
 def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
     """What becomes of a question asked in a copy of this process. An exception is a no."""
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
+        end_with(parent)
         answer = False
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         with suppress(BaseException):

@@ -5,6 +5,7 @@ not come back or grows too large, the case in flight is the counterexample, and 
 the next law. The parent itself never runs the subject.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from headcheck.calling import never_returned
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Introduction, Plan
@@ -40,8 +42,6 @@ class Limits:
     """Seconds to import a subject, which may compile itself."""
     prepare_s: float = 120.0
     """Seconds for the small cases on which a subject is tried before it is judged."""
-    after_a_hang_s: float = 2.0
-    """Seconds for a case once one has hung, so that a subject that always hangs does not take hours."""
 
 
 @dataclass
@@ -60,6 +60,8 @@ class _Worker:
     """Resident bytes when the subject had been imported."""
     task: Task | None = None
     case: str | None = None
+    limit_s: float = 0.0
+    """Seconds that it will wait for that case."""
     cases: int = 0
 
 
@@ -79,9 +81,13 @@ class Workers:
         """What was left out, and why: then the subject is not said to conform."""
         self._crash = ""
         """How the subject ended the process when it was first tried: then no law can be judged."""
+        self._crash_of: str | None = None
+        """The law that says so."""
         self._met: Introduction | None = None
-        self._limit_s = plan.profile.limit_s
+        self._hung = False
         self._seed = plan.seed
+        self.until = math.inf
+        """When a time box ends, by the monotonic clock: of what is left by then the first look is the row."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,14 +113,18 @@ class Workers:
         tick: told often what is waited for: the laws that are being judged, or the subject.
         """
         self._seed = self.plan.seed if seed is None else seed
-        waiting = []
+        looked_at = {}
         for task, row in self.carry_out([Task(law.id, glance=True) for law in laws], tick):
             if row.outcome == "breaks":
                 yield row
             else:
-                waiting.append(task.law_id)
-        for _, row in self.carry_out([Task(law.id) for law in laws if law.id in waiting], tick):
+                looked_at[task.law_id] = row
+        for task, row in self.carry_out([Task(law.id) for law in laws if law.id in looked_at], tick):
+            del looked_at[task.law_id]
             yield row
+            if time.monotonic() > self.until:
+                self._waiting.clear()
+        yield from looked_at.values()
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
@@ -130,9 +140,17 @@ class Workers:
         while self._waiting or any(worker.task for worker in self._crew):
             while self._crash and self._waiting:
                 task = self._waiting.popleft()
-                yield task, task.fatal or self._broken(task, self._crash, None, 0)
+                yield task, task.fatal or self._not_judged(task)
             self._hand_out()
             yield from self._turn(tick)
+
+    def _not_judged(self, task: Task) -> LawResult:
+        """Where no law can be judged, one says why: it is one fault."""
+        if self._crash_of in (None, task.law_id):
+            self._crash_of = task.law_id
+            return self._broken(task, self._crash, None, 0)
+        law = task.law
+        return LawResult(law.id, law.statement, "not-applicable", reason=f"not asked: {self._crash}")
 
     def _start(self) -> None:
         process, connection = start(self.plan, work)
@@ -144,8 +162,11 @@ class Workers:
             self._start()
         for worker in self._crew:
             if worker.ready and not worker.task and self._waiting:
-                worker.task = replace(self._waiting.popleft(), limit_s=self._limit_s, seed=self._seed)
+                worker.task = replace(
+                    self._waiting.popleft(), hung=self._hung, seed=self._seed, until=self.until
+                )
                 worker.since, worker.case, worker.cases = time.monotonic(), None, 0
+                worker.limit_s = self.plan.profile.limit_s
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.
                     worker.connection.send(worker.task)
 
@@ -173,7 +194,7 @@ class Workers:
         if worker.ready:
             return ""
         if worker.loaded:
-            return f"trying the subject on small cases, {self.limits.prepare_s:g} s at most"
+            return f"trying the subject on small cases, {self._to_prepare_s(worker):g} s at most"
         return f"importing the subject, {self.limits.import_s:g} s at most"
 
     def _hear(self, worker: _Worker) -> LawResult | None:
@@ -182,7 +203,7 @@ class Workers:
                 kind, content = worker.connection.recv()
                 worker.since = time.monotonic()
                 if kind == "case":
-                    worker.case, worker.cases = content, worker.cases + 1
+                    (worker.case, worker.limit_s), worker.cases = content, worker.cases + 1
                 elif kind == "row":
                     return self._noted(self._finished(worker), content)
                 elif kind == "raised":
@@ -217,8 +238,7 @@ class Workers:
             after = task.fatal.counterexample.found_after
             shown = replace(row.counterexample, what="process", found_after=after)
             return replace(task.fatal, reason=row.reason, counterexample=shown)
-        if row.hung:
-            self._limit_s = min(self._limit_s, self.limits.after_a_hang_s)
+        self._hung = self._hung or row.hung
         return row
 
     def _grown(self, worker: _Worker) -> str:
@@ -232,11 +252,16 @@ class Workers:
         if worker.ready:
             if not worker.task:
                 return ""
-            allowed = worker.task.limit_s
+            allowed = worker.limit_s
         else:
-            allowed = self.limits.prepare_s if worker.loaded else self.limits.import_s
+            allowed = self._to_prepare_s(worker) if worker.loaded else self.limits.import_s
         late = time.monotonic() - worker.since > allowed + self.limits.grace_s
         return f"did not return within {allowed:g} s" if late else ""
+
+    def _to_prepare_s(self, worker: _Worker) -> float:
+        """Seconds for all small cases; for the first call what the user says, if anything."""
+        timeout_s = self.plan.timeout_s or 0.0
+        return timeout_s if timeout_s and not worker.answered else max(timeout_s, self.limits.prepare_s)
 
     def _lost(self, worker: _Worker, why: str, *, hung: bool = False) -> LawResult | None:
         """A worker is gone, or has to go: what that says of the subject."""
@@ -247,24 +272,26 @@ class Workers:
             return worker.task.fatal
         if worker.task:
             row = replace(self._broken(worker.task, why, worker.case, worker.cases), hung=hung)
-            self._deaths[why] += 1
-            if died and worker.case is not None and self._deaths[why] <= SHRUNK:
+            kind = "hung" if hung else why
+            self._deaths[kind] += 1
+            self._hung = self._hung or hung
+            if (died or hung) and worker.case is not None and self._deaths[kind] <= SHRUNK:
                 self._waiting.appendleft(replace(worker.task, case=worker.case, fatal=row))
                 return None
             return self._noted(worker.task, row)
         if not worker.loaded:
             raise SubjectError(f"the subject cannot be imported: {why}")
+        if not worker.ready and not worker.answered:
+            if hung:
+                raise SubjectError(never_returned(self._to_prepare_s(worker)))
+            raise SubjectError(f"the subject cannot be called: {why} in its first and plainest call")
         if not worker.ready:
-            hangs = not died and not worker.answered
-            self._crashed_in_preparation(worker.loaded, why, in_every_dtype=hangs)
+            self._crashed_in_preparation(worker.loaded, why)
         return None
 
-    def _crashed_in_preparation(self, loaded: Introduction, why: str, *, in_every_dtype: bool) -> None:
-        """One dtype may still work: the others are given up. If that is no way out, no law can be judged.
-
-        in_every_dtype: not one call came back in all that time, so that another wait would show the same.
-        """
-        if self.plan.dtypes or self.unfinished or in_every_dtype:
+    def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
+        """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
+        if self.plan.dtypes or self.unfinished:
             self._crash = f"{why} when it was first tried"
             self._met = self._met or loaded
             return

@@ -5,6 +5,7 @@ Here the subject runs in this very process, many times if need be; `isolate=True
 
 import inspect
 import itertools
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Never
 
 from headcheck.calling import impatient
 from headcheck.engine import Profile
+from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
@@ -24,6 +26,8 @@ MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
+LONGEST_S = 1e9
+"""More seconds than anybody waits."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -36,6 +40,7 @@ def verify(
     dtype: Any = None,
     device: str | None = None,
     declare: Declared = (),
+    timeout: float | None = None,
     laws: str | Iterable[str] = (),
     isolate: bool = False,
     processes: int = 1,
@@ -46,13 +51,21 @@ def verify(
 
     subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
-    that the subject supports. declare: FIELD=VALUE, as on the command line, or a mapping. laws: parts of law
-    ids; all laws by default. isolate: judge in processes of their own, so that a subject that crashes or hangs
-    in native code is a finding too. on_row: told of each row.
+    that the subject supports. declare: FIELD=VALUE, as on the command line, or a mapping. timeout: seconds that one
+    call may take before it counts as hung. laws: parts of law ids; all laws by default. isolate: judge in
+    processes of their own, so that a subject that crashes or hangs in native code is a finding too. on_row: told
+    of each row.
     """
     _require_no_other(unknown)
     plan = make_plan(
-        subject, role=role, profile=profile, seed=seed, dtype=dtype, device=device, declare=declare
+        subject,
+        role=role,
+        profile=profile,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        declare=declare,
+        timeout=timeout,
     )
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
     if isolate or processes > 1:
@@ -86,13 +99,20 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
         return plan.loaded().prepared().replayed(law_named(law_id), case)
 
 
-def probe(subject: Any, *, role: str | None = None, device: str | None = None, declare: Declared = ()) -> Any:
+def probe(
+    subject: Any,
+    *,
+    role: str | None = None,
+    device: str | None = None,
+    declare: Declared = (),
+    timeout: float | None = None,
+) -> Any:
     """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
 
-    loaded = make_plan(subject, role=role, device=device, declare=declare).loaded()
-    with undisturbed(), impatient():
+    loaded = make_plan(subject, role=role, device=device, declare=declare, timeout=timeout).loaded()
+    with undisturbed(), impatient(timeout_s=timeout):
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
         return found_out(loaded.declaration, device=loaded.device, name=loaded.function)
@@ -107,12 +127,17 @@ def make_plan(
     dtype: Any = None,
     device: str | None = None,
     declare: Declared = (),
+    timeout: float | None = None,
 ) -> Plan:
     """What to judge and how, from what a caller gives. declare: FIELD=VALUE as on the command line, or a mapping."""
     chosen = profile_named(profile)
+    if timeout is not None:
+        if not 0 < timeout < LONGEST_S:
+            raise HeadcheckError(f"timeout={timeout!r} is no number of seconds above 0")
+        chosen = replace(chosen, limit_s=timeout)
     if seed is None:
         seed = fresh_seed() if chosen.name == "deep" else 0
-    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, _declared(declare))
+    return Plan(subject, chosen, seed, role, dtype_names(dtype), device, _declared(declare), timeout)
 
 
 def _declared(declare: Declared) -> tuple[str, ...]:
@@ -152,18 +177,24 @@ class _Told(Watcher):
 
 
 def judged_apart(
-    workers: Workers, patterns: Sequence[str] = (), watcher: Watcher | None = None, fuzz_s: float = 0.0
+    workers: Workers,
+    patterns: Sequence[str] = (),
+    watcher: Watcher | None = None,
+    fuzz_s: float = 0.0,
+    *,
+    exit_first: bool = False,
 ) -> Verdict:
     """The verdict of a crew: one pass over the laws, then more with fresh seeds until `fuzz_s` are over.
 
-    Ctrl-C ends it early, and keeps what was found.
+    exit_first: the first broken law is the last row. Ctrl-C ends it early, too, and keeps what was found.
     """
     began, watcher = time.perf_counter(), watcher or Watcher()
     introduction = workers.introduce(watcher.tick)
     plan = workers.plan
+    workers.until = time.monotonic() + fuzz_s if fuzz_s else math.inf
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
-    unfinished = ""
+    unfinished, enough = "", False
     try:
         for number in itertools.count():
             seed = plan.seed + number
@@ -172,12 +203,15 @@ def judged_apart(
             for row in workers.judge(open_laws, seed, watcher.tick):
                 rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
                 watcher.row(rows[row.id])
-                if number and time.perf_counter() - began > fuzz_s:
+                enough = exit_first and row.outcome == "breaks"
+                if enough or (number and time.perf_counter() - began > fuzz_s):
                     break
-            if not open_laws or time.perf_counter() - began >= fuzz_s:
+            if enough or not open_laws or time.perf_counter() - began >= fuzz_s:
                 break
     except KeyboardInterrupt:
         unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"
+    if enough:
+        unfinished = f"stopped at the first broken law, {len(laws) - len(rows)} of {len(laws)} not judged"
     if workers.bugs:
         unfinished = f"{len(workers.bugs)} laws could not be judged for a bug in headcheck"
     unfinished = unfinished or workers.unfinished
@@ -223,7 +257,9 @@ def verdict_of(
 def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[str]:
     """Where most laws break at their first example, it may be a convention and no fault."""
     judged = [row for row in rows if row.outcome != "not-applicable"]
-    at_once = [row for row in judged if row.counterexample and row.counterexample.found_after == 1]
+    at_once = [
+        row for row in judged if row.counterexample and row.counterexample.found_after == 1 and not row.hung
+    ]
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []
     return [
@@ -240,7 +276,7 @@ def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Torch as laws expect it, whatever the caller is in the middle of, and afterwards as it was."""
+    """Torch as laws expect it, on one thread, whatever the caller is in the middle of; afterwards as it was."""
     import numpy  # noqa: ICN001, F401 - a subject may import it, and draw from its generator
     import torch
 

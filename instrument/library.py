@@ -49,6 +49,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 """What of torch is set for the whole process: how each is read, and how it is set."""
 _USUAL = {
     "the default dtype": torch.float32,
+    "the number of threads": 1,  # Tensors this small gain nothing from more, and wait for them where the machine is busy.
     "whether gradients are on": True,
     "the use of deterministic algorithms": (False, False),
     "the precision of float32 products": "highest",

@@ -123,10 +123,20 @@ def _side(spec: str, written: tuple[int, int]) -> Any:
     return role_named("attention").declare(attribute, spec).but(name=spec)
 
 
+def require_findable(name: str) -> None:
+    """SubjectError: what stands without a colon is no built-in subject."""
+    if ":" not in name:
+        _of_that_name(name)
+
+
 def _builtin(name: str) -> Any:
+    return _of_that_name(name).declaration()
+
+
+def _of_that_name(name: str) -> Any:
     found = built_in(name)
     if found is not None:
-        return found.declaration()
+        return found
     if _is_path(name):
         named = ", ".join(_functions_in(Path(name))) or "the name of your function"
         raise SubjectError(

@@ -5,6 +5,8 @@ was drawn: fewer heads, no mask, rounder numbers. That is why Hypothesis' own sh
 choices of a draw, is not used: a seeded case has none.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -23,12 +25,14 @@ def minimise(
     simpler: Callable[[Any], Iterator[Any]],
     try_case: Callable[[Any], Found | None],
     tries: int,
+    seconds: float = math.inf,
 ) -> Found:
-    """Take the first simpler case that still breaks, again and again, until none does or the tries are spent.
+    """Take the first simpler case that still breaks, again and again, until none does or tries or time are spent.
 
     simpler: cases simpler than the given one, the boldest first; it must never lead back.
     """
     tried: set[str] = set()
+    until = time.monotonic() + seconds
     moved = True
     while moved:
         moved = False
@@ -37,7 +41,7 @@ def minimise(
             if text in tried:
                 continue
             tried.add(text)
-            if len(tried) > tries:
+            if len(tried) > tries or time.monotonic() > until:
                 return found
             better = try_case(candidate)
             if better is not None:

@@ -3,11 +3,11 @@
 import platform
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headcheck import __version__, heard
+from headcheck.calling import Patience, impatient
 from headcheck.declarations import DTYPES
 from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
@@ -36,6 +36,7 @@ class Plan:
 
     subject: a SUBJECT as typed, a callable, or a declaration. dtypes: () for what the subject supports.
     device: None for the first that the subject declares. declared: FIELD=VALUE, as on the command line.
+    timeout_s: seconds that one call may take, where the user says so; `profile.limit_s` is the same then.
     """
 
     subject: Any
@@ -45,6 +46,7 @@ class Plan:
     dtypes: tuple[str, ...] = ()
     device: str | None = None
     declared: tuple[str, ...] = ()
+    timeout_s: float | None = None
 
     def loaded(self) -> "Loaded":
         """The subject, imported and declared, but not called yet."""
@@ -75,6 +77,7 @@ class Plan:
             return ""
         options = [("--role", self.role), ("--dtype", ",".join(self.dtypes)), ("--device", self.device)]
         options += [("--declare", each) for each in self.declared]
+        options += [("--timeout", f"{self.timeout_s:g}")] if self.timeout_s else []
         given = [part for option, value in options if value for part in (option, value)]
         seed = ["--seed", str(self.seed)] if self.seed else []
         return shlex.join(["headcheck", word, self.spec, *arguments, *given, *seed])
@@ -102,8 +105,13 @@ class Plan:
     @property
     def _keywords(self) -> str:
         """What is not at its default, as Python."""
-        given = {"dtype": self.dtypes, "device": self.device, "role": self.role, "seed": self.seed}
-        given["declare"] = self.declared
+        given: dict[str, Any] = {
+            "dtype": self.dtypes,
+            "device": self.device,
+            "role": self.role,
+            "seed": self.seed,
+        }
+        given["declare"], given["timeout"] = self.declared, self.timeout_s
         return "".join(f", {name}={value!r}" for name, value in given.items() if value)
 
 
@@ -127,14 +135,15 @@ class Loaded:
         environment = tuple(_environment(self.device).items())
         return Introduction(self.name, self.role, self.declaration.summary(), notes, environment)
 
-    def prepared(self, watch: Callable[[Law, Any], None] = lambda law, case: None) -> "Prepared":
+    def prepared(self) -> "Prepared":
         """The subject, tried on small cases and ready to be judged."""
         require_device(self.device)
         role = role_named(self.role)
-        subject, notes = role.prepare(
-            self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
-        )
-        engine = Engine(role, subject, self.plan.profile, self.plan.seed, self.plan.replay, watch)
+        with impatient(timeout_s=self.plan.timeout_s, least_s=Patience.FIRST_S):
+            subject, notes = role.prepare(
+                self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
+            )
+        engine = Engine(role, subject, self.plan.profile, self.plan.seed, self.plan.replay)
         return Prepared(self.introduction(tuple(notes)), engine)
 
 

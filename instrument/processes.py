@@ -60,14 +60,18 @@ def answer_apart(plan: Plan, target: Target, limit_s: float) -> str:
 def answers_apart(plans: Sequence[Plan], target: Target, limit_s: float, side_by_side: int) -> Iterator[Any]:
     """The same for several plans, so many at a time, in their order: the text, or the HeadcheckError of a refusal."""
     waiting, running = deque(plans), deque[Any]()
-    while waiting or running:
-        while waiting and len(running) < side_by_side:
-            running.append(start(waiting.popleft(), target))
-        try:
-            process, connection = running.popleft()
-            yield _answer(process, connection, limit_s)
-        except HeadcheckError as problem:
-            yield problem
+    try:
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                running.append(start(waiting.popleft(), target))
+            try:
+                process, connection = running.popleft()
+                yield _answer(process, connection, limit_s)
+            except HeadcheckError as problem:
+                yield problem
+    finally:
+        for process, connection in running:  # Left early, as by Ctrl-C: nobody waits for these.
+            end(process, connection)
 
 
 def _answer(process: Any, connection: Connection, limit_s: float) -> str:

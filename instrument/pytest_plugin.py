@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from headcheck.verdict import LawResult
 
 
-ASKED = ("--subject", *(f"--headcheck-{name}" for name in ("role", "dtype", "device", "declare", "baseline")))
+ASKED = (
+    "--subject",
+    *(f"--headcheck-{name}" for name in ("role", "dtype", "device", "declare", "timeout", "baseline")),
+)
 """The options in which a user can be mistaken, beyond what pytest finds."""
 
 
@@ -37,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--headcheck-seed", type=int, help="default: 0, and a fresh one for deep")
     group.addoption("--headcheck-dtype", action="append", help="only these dtypes; repeat, or use commas")
     group.addoption("--headcheck-device", help="default: what the subject declares first, or cpu")
+    group.addoption(
+        "--headcheck-timeout", metavar="SECONDS", type=float, help="one call that takes longer has hung"
+    )
     group.addoption(
         "--headcheck-declare",
         metavar="FIELD=VALUE",
@@ -237,6 +243,7 @@ class Session:
                 dtype=option("--headcheck-dtype"),
                 device=option("--headcheck-device"),
                 declare=option("--headcheck-declare"),
+                timeout=option("--headcheck-timeout"),
             )
             self.workers = Workers(plan)
         return self.workers

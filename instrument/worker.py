@@ -2,11 +2,12 @@
 
 It reports in pairs: ("loaded", Introduction), ("answered", "") once a call of the subject has come back,
 ("ready", Introduction), ("refused", why), then for each law that it is given
-("case", case) before each example, and ("row", LawResult), ("raised", what) or ("bug", traceback);
-("trying", "") is a sign of life.
+("case", (case, seconds that it may take)) before each example, and ("row", LawResult), ("raised", what)
+or ("bug", traceback); ("trying", "") is a sign of life.
 """
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
-from headcheck.forks import fate_of
+from headcheck.forks import Fate, end_with, fate_of
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
 from headcheck.verdict import LawResult
@@ -42,9 +44,11 @@ class Task:
     """Another subject than the plan's; it is prepared when its first task comes."""
     glance: bool = False
     """A first look only: what does not break will be judged in full later."""
-    limit_s: float = 0.0
-    """Seconds for one example; this and the seed are known when the task is handed out."""
+    hung: bool = False
+    """Whether an example has hung in any worker; what follows is known when the task is handed out, too."""
     seed: int = 0
+    until: float = math.inf
+    """When the time box ends, by the monotonic clock, which all processes share."""
 
     @property
     def law(self) -> Law:
@@ -55,19 +59,12 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Import and prepare the subject, then judge what is asked for until told to stop."""
     other_end.close()
     leave_the_terminal()
-    parent = os.getppid()
-
-    def watch(law: Law, case: Any) -> None:
-        if os.getppid() != parent:
-            os._exit(1)  # Nobody listens any more.
-        connection.send(("case", str(case)))
-
     with suppress(EOFError, BrokenPipeError):
-        prepared = _prepared(plan, connection, watch)
+        prepared = _prepared(plan, connection)
         known = {None: prepared}
         while prepared is not None:
             task: Task = connection.recv()
-            connection.send(_answer(task, plan, known, connection, watch))
+            connection.send(_answer(task, plan, known, connection))
 
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -77,7 +74,13 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     other_end.close()
     leave_the_terminal()
     try:
-        found = probe(plan.subject, role=plan.role, device=plan.device, declare=plan.declared)
+        found = probe(
+            plan.subject,
+            role=plan.role,
+            device=plan.device,
+            declare=plan.declared,
+            timeout=plan.timeout_s,
+        )
         connection.send(("answer", str(found)))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
@@ -86,15 +89,18 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
 
 def leave_the_terminal() -> None:
-    """Ctrl-C is for the parent; what the subject prints in thousands of calls must not drown the report."""
+    """Ctrl-C is for the parent, whose end is ours; what the subject prints must not drown the report."""
     import torch
 
+    if (parent := parent_process()) is not None and parent.pid is not None:
+        end_with(parent.pid)
     if hasattr(os, "setsid"):
         import resource
 
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # A core file for each crash would fill the disk.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
     sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     os.dup2(sys.stdout.fileno(), 1)
@@ -107,12 +113,12 @@ def _let_it_speak() -> None:
     os.dup2(2, 1)
 
 
-def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None:
+def _prepared(plan: Plan, connection: Connection) -> Prepared | None:
     try:
         loaded = plan.loaded()
         connection.send(("loaded", loaded.introduction()))
         _tell_of_the_first_answer(connection)
-        prepared = loaded.prepared(watch)
+        prepared = _watched(loaded.prepared(), connection)
         connection.send(("ready", prepared.introduction))
         return prepared
     except HeadcheckError as problem:
@@ -120,6 +126,13 @@ def _prepared(plan: Plan, connection: Connection, watch: Any) -> Prepared | None
     except Exception:  # noqa: BLE001 - the parent tells what it was.
         connection.send(("bug", traceback.format_exc()))
     return None
+
+
+def _watched(prepared: Prepared, connection: Connection) -> Prepared:
+    """The parent hears of each case, and how long it is waited for."""
+    engine = prepared.engine
+    engine.watch = lambda law, case: connection.send(("case", (str(case), engine.limit_s)))
+    return prepared
 
 
 def _tell_of_the_first_answer(connection: Connection) -> None:
@@ -131,12 +144,12 @@ def _tell_of_the_first_answer(connection: Connection) -> None:
 
 
 def _answer(
-    task: Task, plan: Plan, known: dict[Any, Prepared | None], connection: Connection, watch: Any
+    task: Task, plan: Plan, known: dict[Any, Prepared | None], connection: Connection
 ) -> tuple[str, LawResult | str]:
     """What became of a task; a subject met for the first time is prepared first."""
     try:
         if task.subject not in known:
-            known[task.subject] = plan.of(task.subject).loaded().prepared(watch)
+            known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
         law = task.law
@@ -146,7 +159,8 @@ def _answer(
     prepared = known[task.subject]
     assert prepared is not None
     prepared.engine.seed = task.seed
-    prepared.engine.profile = replace(plan.profile, limit_s=task.limit_s)
+    prepared.engine.profile, prepared.engine.until = plan.profile, task.until
+    prepared.engine.hangs.seen |= task.hung
     return _carried_out(task, prepared, connection)
 
 
@@ -172,27 +186,32 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
 
 def _smaller(task: Task, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
     assert task.fatal is not None
-    law, fatal = task.law, task.fatal.reason
+    law, fatal, hung = task.law, task.fatal.reason, task.fatal.hung
 
     def try_case(case: Any) -> Judged | None:
         sign_of_life()
-        return Judged(case, error=fatal) if _ends_a_process(law, case, engine) else None
+        same = _fate(law, case, engine) == ("hung" if hung else "died")
+        return Judged(case, error=fatal, hung=hung) if same else None
 
-    given = Judged(engine.role.parse(task.case or ""), error=fatal)
+    given = Judged(engine.role.parse(task.case or ""), error=fatal, hung=hung)
     engine.profile = replace(engine.profile, shrinks=min(engine.profile.shrinks, TRIES))
     alone = try_case(given.case) is not None
     smallest = engine.smallest(law, given, try_case) if alone else given
-    why = fatal if alone else f"{fatal}; not by this case alone, so the calls before it matter"
+    why = smallest.error if alone else f"{fatal}; not by this case alone, so the calls before it matter"
     shown = describe(
         engine.role, engine.subject, replace(smallest, error=why), engine.replay(law, smallest.case), 1
     )
     return LawResult(law.id, law.statement, "breaks", reason=why, counterexample=shown)
 
 
-def _ends_a_process(law: Law, case: Any, engine: Engine) -> bool:
+def _fate(law: Law, case: Any, engine: Engine) -> Fate:
     def example() -> bool:
         engine.watch = lambda law, case: None
+        patience = engine.profile.limit_s
+        engine.profile = replace(
+            engine.profile, limit_s=2 * patience
+        )  # What hangs in Python is waited for alike.
         engine.example(law, case)
         return True
 
-    return fate_of(example, engine.profile.limit_s) == "died"
+    return fate_of(example, engine.profile.limit_s)

@@ -99,3 +99,9 @@ def drops_the_mask(
 
 
 NOT_CALLABLE = 3
+
+
+def never_returns(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As where a loop forgets to count."""
+    while True:
+        pass

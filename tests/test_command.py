@@ -48,6 +48,29 @@ def test_the_exit_code_is_the_verdict(
     assert capsys.readouterr().out.splitlines()[-1].startswith(last)
 
 
+def test_exitfirst_stops_at_the_first_broken_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its counterexample is shown, and the exit code is that of a break; the rest is said not to be judged."""
+    assert main([WRONG, *PLAIN, "-x", "--law", "accuracy"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("BREAKS attention/") == 1
+    assert "replay: headcheck replay" in out
+    assert re.search(r"NOT FINISHED: stopped at the first broken law, \d+ of \d+ not judged", out)
+
+
+def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be judged keeps no other from it; at the end a line for each, and one that breaks outweighs."""
+    missing = f"{KERNELS}:rigth"
+    assert main([RIGHT, missing, WRONG, *QUICK]) == 1
+    *_, right, not_had, wrong = capsys.readouterr().out.splitlines()
+    assert right.startswith(f"{RIGHT}: conforms: 2 laws hold over ")
+    assert not_had.startswith(f"{missing}: could not be judged: ")
+    assert wrong.startswith(f"{WRONG}: breaks: 1 of 2 laws broken")
+    assert main([RIGHT, missing, *QUICK, "-q"]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main([WRONG, RIGHT, *QUICK, "-q", "-x"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 MISTAKES = {
     "torch-sdap": "no built-in subject 'torch-sdap'",
     f"{KERNELS}:rigth": "no attribute 'rigth'",
@@ -58,6 +81,11 @@ MISTAKES = {
     f"{RIGHT} --role juggling": "no role 'juggling'; there are: agreement, attention",
     f"{RIGHT} -n 0": "argument -n: 0 is no number of processes; 1 is the least",
     f"{RIGHT} --fuzz never": "argument --fuzz: never is no number of seconds above 0",
+    f"{RIGHT} {WRONG} --json v.json": "--json holds one verdict: give one SUBJECT, or a command for each",
+    f"{RIGHT} -x --baseline b.toml": "--baseline needs every law: leave out --exitfirst",
+    f"{RIGHT} --timeout soon": "argument --timeout: soon is no number of seconds above 0",
+    f"{KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s; where it",
+    f"probe {KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s",
     f"{RIGHT} --json /no/such/folder/v.json": "cannot write --json /no/such/folder/v.json: No such file",
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",
     f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",

@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -90,8 +92,8 @@ DANGERS: dict[Callable[[], Any], str] = {
     lambda: os._exit(0): "the process ended with exit status 0",
     lambda: sys.exit(3): "raised SystemExit: 3",
     interrupt: "raised KeyboardInterrupt",
-    loop_in_python: "did not return within 1 s",
-    hang_in_native_code: "did not return within 1 s",
+    loop_in_python: "did not return within 0.5 s",  # In the smallest case; once one has hung it is waited less.
+    hang_in_native_code: "did not return within 0.5 s",
     swallow_everything: "did not return within 1 s",
 }
 
@@ -139,17 +141,43 @@ def test_a_crash_that_needs_earlier_calls_says_so() -> None:
     assert one_key_and_masked(verdict)[0].reason == f"the process ended with exit status 9{alone}"
 
 
-def test_a_subject_that_crashes_on_every_call_breaks_every_law() -> None:
-    """It could be imported, so it is judged: no law holds."""
+def test_a_subject_that_crashes_on_every_call_cannot_be_called() -> None:
+    """There is one thing to say of it, and no law to judge: as where every call raises."""
 
     def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         os._exit(5)
 
-    verdict = judged(attention)
-    assert verdict.verdict == "breaks"
-    assert {row.reason for row in verdict.laws} == {
-        "the process ended with exit status 5 when it was first tried"
-    }
+    said = r"^the subject cannot be called: .* exit status 5 in its first and plainest call$"
+    with pytest.raises(SubjectError, match=said):
+        judged(attention, dtype=None)
+
+
+def test_a_subject_that_crashes_while_it_is_tried_breaks_one_law() -> None:
+    """It was called before: that is a finding, told once, and the other laws are not asked."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if attn_mask is not None:
+            os._exit(5)
+        return scaled_dot_product_attention(query, key, value)
+
+    verdict = judged(attention, dtype=None)
+    crash = "the process ended with exit status 5 when it was first tried"
+    assert (verdict.verdict, len(verdict.broken), verdict.broken[0].reason) == ("breaks", 1, crash)
+    assert {row.reason for row in verdict.laws if row not in verdict.broken} == {f"not asked: {crash}"}
+
+
+def test_a_hang_that_nothing_ends_is_made_small() -> None:
+    """In copies of the process, by its sizes; what returns is said."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if key.shape[2] > 9:
+            swallow_everything()
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    row = one_key_and_masked(judged(attention, profile=replace(TINY, seeded=12)))[1]
+    assert row.reason == "did not return within 1 s; with kv_len=9 it does"
+    assert row.counterexample is not None
+    assert "kv_len=10" in row.counterexample.case
 
 
 class Listens(Watcher):
@@ -170,10 +198,13 @@ def test_a_subject_that_never_comes_back_is_waited_for_once(monkeypatch: pytest.
         hang_in_native_code()
         raise AssertionError
 
-    listens, limits = Listens(), replace(STRICT, prepare_s=1.0)
-    with Workers(make_plan(attention, profile=TINY), limits=limits) as workers:
-        verdict = judged_apart(workers, LAWS, listens)
-    assert {row.reason for row in verdict.laws} == {"did not return within 1 s when it was first tried"}
+    listens = Listens()
+    said = r"did not return from .* call in 1 s; .* --timeout \(timeout= in Python\)$"
+    with (
+        Workers(make_plan(attention, profile=TINY, timeout=1.0), limits=STRICT) as workers,
+        pytest.raises(SubjectError, match=said),
+    ):
+        judged_apart(workers, LAWS, listens)
     assert len(started) == 1
     assert "trying the subject on small cases, 1 s at most" in listens.heard
 
@@ -273,6 +304,63 @@ def test_an_interrupt_keeps_what_was_found_and_leaves_no_process() -> None:
     assert multiprocessing.active_children() == []
 
 
+HANGS = """
+import ctypes
+
+def in_python(query, key, value):
+    while True:
+        pass
+
+def in_native_code(query, key, value):
+    while True:
+        ctypes.PyDLL(None).sleep(1000)
+"""
+
+
+def waited_for(what: Callable[[], Any]) -> Any:
+    """What it gives once it is something, within a minute."""
+    until = time.monotonic() + 60
+    while not (found := what()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Not even as a zombie, where the process that took it over does not wait for it."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@pytest.mark.parametrize(
+    ("command", "hang", "number"),
+    [
+        ("verify", "in_native_code", signal.SIGKILL),
+        ("probe", "in_python", signal.SIGKILL),
+        ("verify", "in_python", signal.SIGTERM),
+        ("probe", "in_native_code", signal.SIGTERM),
+    ],
+)
+def test_what_hangs_goes_down_with_the_command(tmp_path: Path, command: str, hang: str, number: int) -> None:
+    """Whatever ends the command, no process of it computes on for nobody; where it can, it says so in one line."""
+    (tmp_path / "hangs.py").write_text(HANGS)
+    line = [sys.executable, "-m", "headcheck", command, f"{tmp_path}/hangs.py:{hang}"]
+    with Popen(line, stdout=PIPE, stderr=PIPE, text=True) as running:
+        children = waited_for(lambda: children_of(running.pid))
+        time.sleep(0.5)  # One that has not begun ends likewise.
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    assert children
+    assert waited_for(lambda: not any(map(is_running, children)))
+    interrupted = "headcheck: interrupted before the end\n"
+    assert said == ("" if number == signal.SIGKILL else interrupted)
+
+
 def test_headchecks_own_failure_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A law that fails by itself is told as a bug of headcheck, and the other law is judged."""
 
@@ -296,6 +384,24 @@ def test_fuzzing_goes_on_until_its_time_is_over() -> None:
         verdict = judged_apart(workers, LAWS, fuzz_s=2.0)
     assert 2.0 <= time.monotonic() - began < 20
     assert verdict.laws[0].examples > 2 * (TINY.seeded + TINY.drawn)
+
+
+def test_a_time_box_covers_examples_and_shrinking() -> None:
+    """When it is over, what was seen at a first look stands: a slow subject does not take a whole pass."""
+
+    def slow_and_wrong(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        time.sleep(0.02)
+        return scaled_dot_product_attention(query, key, value, attn_mask) * (
+            1.1 if key.shape[2] == 1 else 1.0
+        )
+
+    many = replace(TINY, seeded=5000, drawn=0, shrinks=100_000)
+    with Workers(make_plan(slow_and_wrong, profile=many, dtype="float32")) as workers:
+        began = time.monotonic()
+        broken, other = one_key_and_masked(judged_apart(workers, LAWS, fuzz_s=3.0))
+    assert time.monotonic() - began < 60
+    assert (broken.outcome, other.outcome) == ("breaks", "holds")
+    assert 0 < other.examples <= 200
 
 
 def test_without_fork_a_fresh_process_imports_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:

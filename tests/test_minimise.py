@@ -254,12 +254,28 @@ def test_nothing_simpler_that_breaks_leaves_the_case() -> None:
     assert minimise(start, lambda case: simpler(case, reference()), lambda case: None, 1000) is start
 
 
-def test_the_counterexample_of_a_hang_is_not_made_smaller() -> None:
-    """Each try would cost the whole limit: a case that does not return is shown as it was found."""
+def test_a_hang_is_made_smaller_by_its_sizes_alone() -> None:
+    """Each try that hangs costs its whole limit: those that do not hang leave the case as it was found."""
     engine = engine_of(always)
-    hanging = engine.example(LAW, Case(kv_len=9))
+    hanging = engine.example(LAW, Case(kv_len=3))
     hanging.error, hanging.hung = "did not return within 30 s", True
-    assert engine.smallest(LAW, hanging) is hanging
+    smallest = engine.smallest(LAW, hanging)
+    assert (smallest.case, smallest.hung) == (Case(kv_len=3), True)
+    assert smallest.error == "did not return within 30 s; with kv_len=2 or kv_len=4 it does"
+
+
+def test_the_time_for_it_can_be_bounded() -> None:
+    """What is found by then is what is shown: here there would always be a simpler case."""
+
+    @dataclass(frozen=True)
+    class Found:
+        case: int
+
+    def simpler_by_one(case: int) -> Iterator[int]:
+        yield case - 1
+
+    assert minimise(Found(0), simpler_by_one, Found, 10**9, seconds=0.05).case < 0
+    assert minimise(Found(0), simpler_by_one, Found, 10**9, seconds=-1.0).case == 0
 
 
 # The steps

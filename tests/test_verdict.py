@@ -22,7 +22,7 @@ import torch
 import headcheck
 from headcheck.console import plain_console, show
 from headcheck.engine import Profile
-from headcheck.errors import HeadcheckError
+from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.library import SETTINGS
 from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
 from tests import kernels
@@ -292,7 +292,7 @@ def test_the_verdict_does_not_depend_on_the_callers_settings() -> None:
 
 UNUSUAL: dict[str, Any] = {
     "the default dtype": torch.float64,
-    "the number of threads": 2,
+    "the number of threads": 3,
     "whether gradients are on": False,
     "the use of deterministic algorithms": (True, True),
     "the precision of float32 products": "medium",
@@ -313,6 +313,30 @@ def test_an_unusual_setting_of_the_caller_is_left_as_it_is(name: str) -> None:
         assert read() == found
     finally:
         write(usual)
+
+
+def test_one_thread_judges_and_the_callers_come_back() -> None:
+    """Threads make the small tensors of laws slower by far on a busy machine: one, even where no verdict comes."""
+    seen = set()
+
+    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        if refuses:
+            raise RuntimeError("out of luck")
+        return kernels.right(query, key, value)
+
+    usual, refuses = torch.get_num_threads(), False
+    torch.set_num_threads(3)
+    try:
+        headcheck.verify(attention, **SOME)
+        headcheck.probe(attention)
+        refuses = True
+        with pytest.raises(SubjectError, match="out of luck"):
+            headcheck.verify(attention, **SOME)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(usual)
+    assert seen == {1}
 
 
 def test_the_schema_of_a_row_holds_what_a_reader_needs() -> None:

@@ -10,7 +10,7 @@ from headcheck.agreement.observe import Observation, observed
 from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
-from headcheck.isolation import Limits, Workers
+from headcheck.isolation import Workers
 from headcheck.judging import Watcher, with_only
 from headcheck.laws import Law, choose
 from headcheck.plan import Plan
@@ -19,9 +19,10 @@ from headcheck.worker import Task
 
 PATIENCE_S = 180.0
 """Seconds for one example: the first may compile."""
+_PATIENT = {"limit_s": PATIENCE_S, "after_a_hang_s": PATIENCE_S}
 PROFILES = {
-    "quick": Profile("quick", seeded=3, drawn=1, shrinks=100, limit_s=PATIENCE_S),
-    "gate": Profile("gate", seeded=12, drawn=4, shrinks=200, limit_s=PATIENCE_S),
+    "quick": Profile("quick", seeded=3, drawn=1, shrinks=100, **_PATIENT),
+    "gate": Profile("gate", seeded=12, drawn=4, shrinks=200, **_PATIENT),
 }
 """Smaller than those of one subject: a family of n has n (n - 1) / 2 pairs."""
 
@@ -51,7 +52,7 @@ def judge_family(
     unfinished = ""
     tasks = _tasks(here, chosen)
     watcher.expect(len(tasks))
-    with Workers(plan.of(here[0]), processes, Limits(after_a_hang_s=PATIENCE_S)) as workers:
+    with Workers(plan.of(here[0]), processes) as workers:
         try:
             for task, row in workers.carry_out(tasks, watcher.tick):
                 rows[task.subject].append(with_only(plan.of(task.subject), row))

@@ -28,7 +28,18 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="default: what the subject declares first, or cpu")
     parser.add_argument("--role", help="default: what the subject's name or class tells, else attention")
+    timeout_option(parser)
     declare_option(parser)
+
+
+def timeout_option(parser: argparse.ArgumentParser) -> None:
+    """How long a call is waited for."""
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="one call that takes longer has hung (default: 120 for the first, which may compile, then 30)",
+    )
 
 
 def declare_option(parser: argparse.ArgumentParser) -> None:
@@ -66,15 +77,17 @@ def processes() -> int:
     return min(cores, MOST_PROCESSES)
 
 
-def plan_of(arguments: argparse.Namespace, **more: Any) -> Any:
+def plan_of(arguments: argparse.Namespace, subject: str, **more: Any) -> Any:
     """The plan that the common options ask for."""
     from headcheck.judging import make_plan
     from headcheck.roles import role
 
     if arguments.role:
         role(arguments.role)  # An unknown one is refused here.
-    given = {name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare")}
-    return make_plan(arguments.subject, **given, **more)
+    given = {
+        name: getattr(arguments, name) for name in ("role", "seed", "dtype", "device", "declare", "timeout")
+    }
+    return make_plan(subject, **given, **more)
 
 
 @contextmanager

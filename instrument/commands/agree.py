@@ -8,7 +8,6 @@ from headcheck.commands._shared import (
     processes,
     require_writable,
     say,
-    terminable,
     whole,
     write_json,
 )
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         device=arguments.device,
     )
-    with terminable(), Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress:
+    with Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress:
         verdict = judge_family(
             names,
             plan,

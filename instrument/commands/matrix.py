@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from headcheck.commands._shared import processes, require_writable, seconds, terminable, whole
+from headcheck.commands._shared import processes, require_writable, seconds, whole
 
 SENTENCE = "judge every built-in subject that is installed, side by side"
 LIMIT_S = 900.0
@@ -55,15 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(told)}: {record.subject}: {outcome}, {record.seconds:.0f} s", file=sys.stderr, flush=True
         )
 
-    with terminable():
-        records = judge_all(
-            here,
-            profile=arguments.profile,
-            processes=arguments.n or processes(),
-            limit_s=arguments.limit,
-            file=Path(arguments.resume) if arguments.resume else None,
-            told=tell,
-        )
+    records = judge_all(
+        here,
+        profile=arguments.profile,
+        processes=arguments.n or processes(),
+        limit_s=arguments.limit,
+        file=Path(arguments.resume) if arguments.resume else None,
+        told=tell,
+    )
     if arguments.page:
         Path(arguments.page).write_text(matrix_page(records, missing, known), encoding="utf-8")
     compared = [compare(verdict, known) for record in records if (verdict := record.as_verdict()) is not None]

@@ -2,7 +2,7 @@
 
 import argparse
 
-from headcheck.commands._shared import declare_option
+from headcheck.commands._shared import declare_option, timeout_option
 
 PROBING_S = 600.0
 SENTENCE = "find out a subject's conventions and print its declaration"
@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SUBJECT")
     parser.add_argument("--device")
     parser.add_argument("--role")
+    timeout_option(parser)
     declare_option(parser)
 
 
@@ -23,7 +24,11 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.worker import try_out
 
     plan = make_plan(
-        arguments.subject, role=arguments.role, device=arguments.device, declare=arguments.declare
+        arguments.subject,
+        role=arguments.role,
+        device=arguments.device,
+        declare=arguments.declare,
+        timeout=arguments.timeout,
     )
     print(answer_apart(plan, try_out, PROBING_S))
     return 0

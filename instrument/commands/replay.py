@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     law, case = law_named(arguments.law), " ".join(arguments.case)
     role(law.role).parse(case)  # A case that cannot be read is refused before anything starts.
-    with Workers(plan_of(arguments)) as workers:
+    with Workers(plan_of(arguments, arguments.subject)) as workers:
         row = workers.replay(law, case)
     print(f"{law.id}\n  {law.statement}")
     shown = row.counterexample

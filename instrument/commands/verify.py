@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from headcheck.commands._shared import (
     MOST_PROCESSES,
@@ -11,10 +13,10 @@ from headcheck.commands._shared import (
     require_writable,
     say,
     seconds,
-    terminable,
     whole,
     write_json,
 )
+from headcheck.errors import HeadcheckError
 
 SENTENCE = "judge a subject by the laws of its role (the default command)"
 
@@ -23,12 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What a verdict can be asked for."""
     from headcheck.loading import DEFAULT
 
-    parser.add_argument("subject", metavar="SUBJECT", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
+    parser.add_argument(
+        "subjects",
+        metavar="SUBJECT",
+        nargs="*",
+        default=[DEFAULT],
+        help=f"one, or several, each judged by itself; default: {DEFAULT}",
+    )
     parser.add_argument("--profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate")
     parser.add_argument("--fuzz", metavar="SECONDS", type=seconds, help="go on with fresh seeds for so long")
     parser.add_argument(
         "--law", metavar="PART", action="append", default=[], help="only laws whose id holds PART"
     )
+    parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at the first broken law")
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
     parser.add_argument(
         "--baseline", metavar="FILE", help="known deviations (TOML): only what is not listed there fails"
@@ -44,33 +53,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge, show, write; the verdict's exit code."""
-    from headcheck.baseline import compare, read_baseline
-    from headcheck.console import Progress, plain_console, show, summary
-    from headcheck.isolation import Workers
-    from headcheck.judging import fresh_seed, judged_apart
+    """Judge, show, write; the verdict's exit code, of several subjects the worst."""
+    from headcheck.baseline import read_baseline
+    from headcheck.judging import fresh_seed
+    from headcheck.loading import require_findable
 
+    several = len(arguments.subjects) > 1
+    if several and arguments.json:
+        raise HeadcheckError("--json holds one verdict: give one SUBJECT, or a command for each")
+    if arguments.exitfirst and arguments.baseline:
+        raise HeadcheckError("--baseline needs every law: leave out --exitfirst, which stops at the first")
     if arguments.fuzz and arguments.seed is None:
         arguments.seed = fresh_seed()
     known = read_baseline(arguments.baseline) if arguments.baseline else None
     require_writable(arguments.json)
-    plan = plan_of(arguments, profile=arguments.profile)
+    for subject in arguments.subjects if several else ():
+        require_findable(subject)  # A word that was mistyped is told before the work.
+    if not several:
+        return _judged(arguments, arguments.subjects[0], known)[0]
+    return _judged_in_turn(arguments, known)
+
+
+def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) -> int:
+    """Several subjects; what cannot be judged does not keep the others from it. At the end a line for each."""
+    exit_codes, lines = [], []
+    for subject in arguments.subjects:
+        try:
+            exit_code, line = _judged(arguments, subject, known)
+        except HeadcheckError as problem:
+            exit_code, line = say(f"headcheck: {subject}: {problem}"), f"could not be judged: {problem}"
+        exit_codes.append(exit_code)
+        lines.append(f"{subject}: {line}")
+        if not arguments.quiet:
+            print()
+        if exit_code and arguments.exitfirst:
+            break
+    print(*lines, sep="\n")
+    return min(exit_codes, key=(1, 2, 0).index)
+
+
+def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None) -> tuple[int, str]:
+    """One subject: the exit code, and the verdict in one line."""
+    from headcheck.baseline import compare
+    from headcheck.console import Progress, plain_console, show, summary
+    from headcheck.isolation import Workers
+    from headcheck.judging import judged_apart
+
+    plan = plan_of(arguments, subject, profile=arguments.profile)
     with (
-        terminable(),
         Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress,
         Workers(plan, arguments.n or processes()) as workers,
     ):
-        verdict = judged_apart(workers, arguments.law, progress, arguments.fuzz or 0.0)
+        verdict = judged_apart(
+            workers, arguments.law, progress, arguments.fuzz or 0.0, exit_first=arguments.exitfirst
+        )
     compared = compare(verdict, known or ())
     console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
-    if arguments.quiet:
-        print(summary(verdict), file=console.file)
-    else:
+    if not arguments.quiet:
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
+    elif len(arguments.subjects) == 1:
+        print(summary(verdict), file=console.file)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
     exit_code = verdict.exit_code
     if known is not None:
         exit_code = compared.exit_code
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code if write_json(arguments.json, verdict) else 2
+    return exit_code if write_json(arguments.json, verdict) else 2, summary(verdict)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from headcheck import inference
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.calling import impatient, require_callable
+from headcheck.calling import DidNotReturn, impatient, require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
@@ -84,7 +84,11 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         found = self.find_out(subject)
         problems = {dtype: self._failure(subject, self._plain(subject, dtype)) for dtype in wanted}
         declared = declaration.dtypes or ()
-        taken = tuple(dtype for dtype in wanted if problems[dtype] is None or dtype in declared)
+        taken = tuple(
+            dtype
+            for dtype in wanted
+            if dtype in declared or problems[dtype] is None or isinstance(problems[dtype], DidNotReturn)
+        )
         if not taken and "float32" not in wanted and self._works_in_float32(subject):
             raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
         if None not in problems.values():

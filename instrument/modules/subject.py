@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, SubjectRaised, kind_of, require_parameters
+from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -350,6 +350,8 @@ def problem_of(subject: Any, x: Any) -> str | None:
     """Why a call does not work, or None if it does."""
     try:
         subject(x)
+    except DidNotReturn:
+        return None  # A law will say that it hangs.
     except (LawBroken, NotApplicable) as problem:
         return str(problem)
     return None

@@ -1,10 +1,12 @@
 """Many trials, spread over processes; what was found is kept in a file, so that a long campaign can go on later."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 
 from headcheck.engine import PROFILES
 from headcheck.errors import HeadcheckError
+from headcheck.forks import end_with
 from headcheck.teeth.corpus import load
 from headcheck.teeth.trial import Outcome, Way, tried
 
@@ -53,7 +56,8 @@ class Campaign:
         return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
-        with ProcessPoolExecutor(self.processes, mp_context=get_context("fork")) as pool:
+        begin = partial(end_with, os.getpid())
+        with ProcessPoolExecutor(self.processes, get_context("fork"), initializer=begin) as pool:
             pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
             try:
                 for done in as_completed(pending):
