@@ -26,6 +26,7 @@ from headcheck.laws import all_laws
 from headcheck.verdict import LawResult, Verdict
 
 KERNELS = Path(__file__).parent / "kernels.py"
+ROOT = Path(__file__).parent.parent
 TINY = Profile("tiny", seeded=3, drawn=1, shrinks=20, limit_s=1.0)
 STRICT = Limits(memory_growth=200 << 20, grace_s=0.5)
 ONE_KEY = "attention/distribution/one-key-gives-its-value"
@@ -359,6 +360,20 @@ def test_what_hangs_goes_down_with_the_command(tmp_path: Path, command: str, han
     assert waited_for(lambda: not any(map(is_running, children)))
     interrupted = "headcheck: interrupted before the end\n"
     assert said == ("" if number == signal.SIGKILL else interrupted)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_a_campaign_ends_when_it_is_told_to() -> None:
+    """Not once its processes are done with what they are in the middle of, which may take minutes."""
+    line = [sys.executable, "-m", "headcheck", "teeth", "--only", "alignment/", "--profile", "deep", "--matrix"]
+    with Popen([*line, "-n", "2"], stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT) as running:
+        children = waited_for(lambda: children_of(running.pid))
+        time.sleep(2.0)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=20)
+    assert len(children) > 0
+    assert waited_for(lambda: not any(map(is_running, children)))
+    assert said.startswith("headcheck: interrupted before the end")
 
 
 def test_headchecks_own_failure_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

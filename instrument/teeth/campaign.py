@@ -2,12 +2,13 @@
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Campaign:
         return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
-        begin = partial(end_with, os.getpid())
+        begin = partial(_begin, os.getpid())
         with ProcessPoolExecutor(self.processes, get_context("fork"), initializer=begin) as pool:
             pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
             try:
@@ -67,8 +68,19 @@ class Campaign:
                     "a process of the campaign was killed, as where memory runs out; "
                     "the same line with --results goes on from what was found"
                 ) from problem
+            except KeyboardInterrupt:  # What a process is in the middle of may take minutes.
+                for process in active_children():
+                    process.kill()
+                raise
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(parent: int) -> None:
+    """A process of a campaign ends with it, and leaves Ctrl-C to it: a subject would be blamed for that."""
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _try_one(corpus: Path, wanted: Key) -> Outcome:
