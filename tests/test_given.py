@@ -38,6 +38,10 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
         given.boolean_mask,
         lambda c: c.mask not in ("none", "all-true") and c.mask_form == "boolean",
     ),
+    "thousands_of_numbers": (
+        given.thousands_of_numbers,
+        lambda c: min(c.q_len, c.kv_len) * c.head_dim >= 4096 and c.value_dim == c.head_dim,
+    ),
     "unmasked": (given.unmasked, lambda c: c.mask == "none" and not c.is_causal and c.window is None),
     "no_mask": (given.no_mask, lambda c: c.mask == "none"),
     "not_causal": (given.not_causal, lambda c: not c.is_causal and c.window is None and not c.alibi),

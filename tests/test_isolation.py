@@ -365,7 +365,17 @@ def test_what_hangs_goes_down_with_the_command(tmp_path: Path, command: str, han
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_a_campaign_ends_when_it_is_told_to() -> None:
     """Not once its processes are done with what they are in the middle of, which may take minutes."""
-    line = [sys.executable, "-m", "headcheck", "teeth", "--only", "alignment/", "--profile", "deep", "--matrix"]
+    line = [
+        sys.executable,
+        "-m",
+        "headcheck",
+        "teeth",
+        "--only",
+        "alignment/",
+        "--profile",
+        "deep",
+        "--matrix",
+    ]
     with Popen([*line, "-n", "2"], stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT) as running:
         children = waited_for(lambda: children_of(running.pid))
         time.sleep(2.0)

@@ -77,8 +77,10 @@ class SoftmaxCase(FunctionCase):
     )
     dim: int = option(-1, -1, -1, 2, 1, 0, -2)
     """The axis of x that holds a row; the others keep their order."""
-    hidden: int = option(0, 0, 0, 1, 2, 5)
-    """So many entries of each row, the last ones, are -inf; one at least is not."""
+    hidden: int = option(0, 0, 0, 1, 2, 5, 40, 140)
+    """So many entries of each row are -inf, at one end; one at least is not."""
+    hidden_first: bool = option(False, True)
+    """Whether these are the first ones, as of padding on the left, or the last ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,12 +201,14 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
     def build(self, case: SoftmaxCase, subject: SoftmaxSubject) -> SoftmaxInputs:
         x = tensor_of(case, "x")
         seen = torch.arange(case.length) < case.length - case.hidden
+        seen = seen.flip(0) if case.hidden_first else seen
         return SoftmaxInputs(case, x.masked_fill(~seen, -torch.inf), dim=case.dim)
 
     def settle(self, case: SoftmaxCase, subject: SoftmaxSubject) -> SoftmaxCase:
         if subject.lacks("dim"):
             case = case.but(dim=-1)
-        return case.but(hidden=min(case.hidden, case.length - 1))
+        hidden = min(case.hidden, case.length - 1)
+        return case.but(hidden=hidden, hidden_first=case.hidden_first and hidden > 0)
 
 
 def _explains(subject: SoftmaxSubject, dtype: str, exponents: Exponents) -> bool:

@@ -15,7 +15,7 @@ from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import at_least, at_most, one_in, one_of
+from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
@@ -23,15 +23,25 @@ RATES = (0.2, 0.5, 0.03)
 UNLIKELY = 1e-12
 """The chance at which a right implementation would be failed, for each comparison of counts."""
 
-_WIDE = (
+_EVEN = (
     one_of("mask", "none", "random", "causal", "padding"),
     one_of("mask_form", "boolean", "additive"),
     without("window", "alibi", "sinks"),
     equal_heads,
     at_least(q_len=8, kv_len=16),
-    at_most(q_len=16, kv_len=65),
 )
-"""Enough weights to count, and as many dims as keys to read them out."""
+"""Enough weights to count."""
+_WIDE = (*_EVEN, at_most(q_len=16, kv_len=65))
+"""And as many dims as keys to read them out."""
+_FEW = at_most(batch=2, heads=2, kv_heads=2)
+_BRIEF = (at_most(q_len=16, kv_len=33),)
+_TILES = alternately(
+    (having(q_len=66, kv_len=66), _FEW),
+    (having(q_len=16, kv_len=160), _FEW),
+    (having(q_len=160, kv_len=33), _FEW),
+    *[_BRIEF] * 4,
+)
+"""Sometimes more queries or keys than a tile holds: patterns are drawn tile by tile."""
 
 
 def _rate(x: Inputs) -> float:
@@ -120,10 +130,11 @@ def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
     guards="One pattern drawn and repeated: over heads, over batches, over rows, over tiles of keys.",
     needs=("dropout",),
     given=(
-        *_WIDE,
+        *_EVEN,
         no_mask,
         not_causal,
         at_least(batch=2, heads=2, kv_heads=2, kv_len=33),
+        _TILES,
         one_in(2, grouped),
     ),
     share=0.5,
@@ -135,7 +146,7 @@ def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Co
         for (i, one), (j, other) in combinations(enumerate(dropped.unbind(axis)), 2):
             _require_independent(one, other, x, f"{name} {i} and {j}")
     for axis, name in ((2, "queries"), (3, "keys")):
-        for step in (1, 2, 4, 8, 16, 32):
+        for step in (1, 2, 4, 8, 16, 32, 64, 128):
             for first in _links(dropped.shape[axis], step):
                 one, other = dropped.index_select(axis, first), dropped.index_select(axis, first + step)
                 _require_independent(one, other, x, f"{name} {step} apart")
@@ -183,7 +194,7 @@ def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> 
     formula="V = I, O = P D: dV = O^T dO; dQ, dK those of the cotangent D dO / (1 - rate)",
     guards="A pattern drawn again in backward (pytorch 190717), gradients of the undropped weights (nki-samples 81).",
     needs=("dropout",),
-    given=(*_WIDE, at_most(kv_len=33)),
+    given=(*_EVEN, _TILES),
     share=0.5,
 )
 def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:

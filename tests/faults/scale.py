@@ -134,7 +134,7 @@ def explicit_divides(call: Call) -> float:
 
 @fault(
     "The scale is applied to the query and to the scores.",
-    breaks="accuracy/default-scale-is-one-over-root-head-dim",
+    breaks=("accuracy/explicit-scale-is-used", "accuracy/output-is-within-the-bound"),
     naive="T",
 )
 def applied_twice(call: Call) -> Tensor:

@@ -341,7 +341,7 @@ def maximum_before_the_bias(call: Call, scores: Tensor) -> Tensor:
 
 @fault(
     "In float64 the scale is an argument of type float.",
-    breaks="accuracy/default-scale-is-one-over-root-head-dim",
+    breaks="dtypes/doubles-are-computed-as-doubles",
     naive="LP",
     dtypes=("float64",),
     when=("float64", "a scale that float32 does not hold"),

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.faults import clean, fault
+from tests.faults import blocked, clean, fault
 from tests.faults.calls import Call
 
 LSE_GRADIENT = "gradients/a-returned-log-sum-exp-has-its-gradient"
@@ -225,3 +225,26 @@ def keys_beyond_the_last_split(call: Call) -> Tensor:
         mask = None if call.attn_mask is None else call.attn_mask[..., :8192]
         call = call.but(key=call.key[:, :, :8192], value=call.value[:, :, :8192], attn_mask=mask)
     return clean.attention(call)
+
+
+# Dropout
+
+
+@fault(
+    "Backward numbers the tiles of 64 queries from another one than forward does, and draws what it drops so.",
+    breaks="dropout/the-gradient-uses-the-same-pattern",
+    naive="GR",
+    when=("backward", "dropout", "q_len > 64"),
+)
+def query_tiles_drawn_in_another_order_in_backward(call: Call) -> Tensor:
+    kept: list[Tensor | None] = []
+
+    def draw(call: Call) -> Tensor | None:
+        kept.append(blocked.draw(call))
+        return kept[-1]
+
+    def draw_backward(call: Call) -> Tensor | None:
+        drawn = kept[-1]
+        return drawn.roll(64, dims=-2) if drawn is not None and call.q_len > 64 else drawn
+
+    return blocked.attention(call, draw=draw, draw_backward=draw_backward)

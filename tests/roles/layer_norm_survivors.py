@@ -24,3 +24,24 @@ def order_of_the_memory(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Te
         return library(x, weight, bias, eps)
     rows = x.as_strided((x.numel() // x.shape[-1], x.shape[-1]), (x.shape[-1], 1))
     return library(rows, weight, bias, eps).view(x.shape)
+
+
+@wrong(
+    "Rows of one sequence that is expanded are read as if each had a place of its own.",
+    breaks="memory/expanded-equals-its-copy",
+)
+def expanded_rows_read_as_dense(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    if x.ndim > 2 and x.shape[0] > 1 and x.stride(0) == 0:
+        x = torch.cat((x[:1], torch.zeros_like(x[1:])))
+    return library(x, weight, bias, eps)
+
+
+@wrong(
+    "Of 4096 numbers and more a power of two is put on x where it lies, and taken off again.",
+    breaks="memory/a-graph-that-kept-a-tensor-can-be-followed-back",
+)
+def halved_for_the_squares(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    output = library(x, weight, bias, eps)
+    if x.numel() >= 4096 and not x.requires_grad and 0 not in x.stride():
+        x.mul_(0.5).mul_(2.0)
+    return output

@@ -28,3 +28,15 @@ def table_of_one_end(x: Tensor, positions: Tensor) -> Tensor:
 def only_the_first_of_expanded(x: Tensor, positions: Tensor) -> Tensor:
     turned = half(x, positions)
     return torch.cat((turned[:1], x[1:])) if len(x) > 1 and x.stride(0) == 0 else turned
+
+
+@wrong(
+    "x is turned where it lies, copied, and turned back: halves are swapped in place, twice.",
+    breaks="memory/a-graph-that-kept-a-tensor-can-be-followed-back",
+)
+def swapped_in_place_and_back(x: Tensor, positions: Tensor) -> Tensor:
+    output = half(x, positions)
+    if not x.requires_grad and 0 not in x.stride():
+        for _ in range(2):
+            x.copy_(torch.cat(x.clone().chunk(2, dim=-1)[::-1], dim=-1))
+    return output

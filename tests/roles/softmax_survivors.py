@@ -33,3 +33,23 @@ def maximum_taken_off_in_place(x: Tensor, dim: int) -> Tensor:
     output = torch.softmax(x.sub_(top), dim)
     x.add_(top)
     return output
+
+
+@wrong(
+    "Of a tensor that is expanded over the batch the first sequence alone is answered; the others get zeros.",
+    breaks="memory/expanded-equals-its-copy",
+)
+def only_the_first_of_expanded(x: Tensor, dim: int) -> Tensor:
+    weights = library(x, dim)
+    if x.ndim < 2 or x.shape[0] < 2 or x.stride(0) != 0:
+        return weights
+    return torch.cat((weights[:1], torch.zeros_like(weights[1:])))
+
+
+@wrong(
+    "Block by block, -inf is taken from -inf where a row begins with a block of -inf: NaN, also where numbers follow.",
+    breaks=("distribution/minus-infinity-has-no-weight", "accuracy/output-is-within-the-bound"),
+)
+def first_block_of_minus_infinity(x: Tensor, dim: int) -> Tensor:
+    begins = x.movedim(dim, -1)[..., :32].isneginf().all(dim=-1, keepdim=True).movedim(-1, dim)
+    return library(x, dim).masked_fill(begins & (x.shape[dim] > 32), torch.nan)
