@@ -277,3 +277,17 @@ def attention(call: Call, **replaced: Any) -> Any:
     tensors = (call.query, call.key, call.value, call.bias)
     output, lse = Kernel.apply(call, Steps(**replaced), *tensors)
     return (output, lse) if call.return_lse else output
+
+
+def drawn_otherwise(call: Call, backward: Callable[[Tensor], Tensor]) -> Any:
+    """The same, but what backward drops is made by `backward` of what forward dropped."""
+    drawn: list[Tensor | None] = []
+
+    def in_forward(call: Call) -> Tensor | None:
+        drawn.append(draw(call))
+        return drawn[-1]
+
+    def in_backward(call: Call) -> Tensor | None:
+        return None if drawn[-1] is None else backward(drawn[-1])
+
+    return attention(call, draw=in_forward, draw_backward=in_backward)

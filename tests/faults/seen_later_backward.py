@@ -195,17 +195,7 @@ def key_gradient_written_twice(call: Call) -> Tensor:
     when=("backward", "dropout", "q_len = kv_len"),
 )
 def dropped_transposed_in_backward(call: Call) -> Tensor:
-    kept: list[Tensor | None] = []
-
-    def draw(call: Call) -> Tensor | None:
-        kept.append(blocked.draw(call))
-        return kept[-1]
-
-    def draw_backward(call: Call) -> Tensor | None:
-        drawn = kept[-1]
-        return drawn.mT if drawn is not None and call.q_len == call.kv_len else drawn
-
-    return blocked.attention(call, draw=draw, draw_backward=draw_backward)
+    return blocked.drawn_otherwise(call, lambda kept: kept.mT if call.q_len == call.kv_len else kept)
 
 
 @fault(
@@ -215,17 +205,7 @@ def dropped_transposed_in_backward(call: Call) -> Tensor:
     when=("backward", "dropout", "causal", "kv_len > 16"),
 )
 def tiles_drawn_one_on_in_backward(call: Call) -> Tensor:
-    kept: list[Tensor | None] = []
-
-    def draw(call: Call) -> Tensor | None:
-        kept.append(blocked.draw(call))
-        return kept[-1]
-
-    def draw_backward(call: Call) -> Tensor | None:
-        drawn = kept[-1]
-        return drawn.roll(16, dims=-1) if drawn is not None and call.is_causal else drawn
-
-    return blocked.attention(call, draw=draw, draw_backward=draw_backward)
+    return blocked.drawn_otherwise(call, lambda kept: kept.roll(16, dims=-1) if call.is_causal else kept)
 
 
 # Features

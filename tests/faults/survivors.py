@@ -237,14 +237,4 @@ def keys_beyond_the_last_split(call: Call) -> Tensor:
     when=("backward", "dropout", "q_len > 64"),
 )
 def query_tiles_drawn_in_another_order_in_backward(call: Call) -> Tensor:
-    kept: list[Tensor | None] = []
-
-    def draw(call: Call) -> Tensor | None:
-        kept.append(blocked.draw(call))
-        return kept[-1]
-
-    def draw_backward(call: Call) -> Tensor | None:
-        drawn = kept[-1]
-        return drawn.roll(64, dims=-2) if drawn is not None and call.q_len > 64 else drawn
-
-    return blocked.attention(call, draw=draw, draw_backward=draw_backward)
+    return blocked.drawn_otherwise(call, lambda kept: kept.roll(64, dims=-2) if call.q_len > 64 else kept)
