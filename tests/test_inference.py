@@ -42,6 +42,31 @@ def test_a_case_that_no_model_explains_says_nothing() -> None:
     )
 
 
+def test_a_case_that_is_wrong_elsewhere_widens_nothing() -> None:
+    """It fits a wide model by chance; one that fits the narrowest is not asked about."""
+    asked: list[int] = []
+
+    def tells(case: int) -> bool:
+        asked.append(case)
+        return case != 1
+
+    ratios = {0: {"wide": 0.5}, 1: {"eager": 0.9}, 2: {"flash": 0.7}}
+    found = narrowest(MODELS, range(3), lambda case, model: ratios[case].get(str(model), 2.0), tells)
+    assert found == (named("flash"), 0.7)
+    assert asked == [1, 2]
+
+
+def test_a_wrong_scale_is_no_wide_arithmetic() -> None:
+    """A function that forgets the default scale keeps the bounds of a right one where a scale is given."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float | None = None) -> Tensor:
+        scores = (query.double() @ key.double().mT) * (1.0 if scale is None else scale)
+        return (scores.softmax(-1) @ value.double()).to(query.dtype)
+
+    subject, _ = prepare(Attention(attention), dtypes=("float32", "bfloat16"), device="cpu", seed=0)
+    assert subject.arithmetic["bfloat16"] == named("wide")
+
+
 def test_a_subject_that_is_tried_is_waited_for_as_long_as_its_calls_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

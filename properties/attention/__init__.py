@@ -18,5 +18,6 @@ FAMILIES = (
     "dtypes",
     "distribution",
 )
-"""In the order in which broken laws are shown: measured on the corpus, by how often the law that was named for a
-fault comes first. Laws of one family stand in the order of their module."""
+"""In the order in which broken laws are shown, of those that ask for no more than each other (`headcheck.ranking`):
+measured on the corpus, by how often the law that was named for a fault comes first. Laws of one family stand in the
+order of their module."""
