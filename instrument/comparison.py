@@ -100,11 +100,11 @@ def none(what: str) -> Comparison:
 
 
 def place(what: str, index: Sequence[int]) -> str:
-    """Where an element stands: output[0, 0, 1, 0] of an earlier query."""
+    """Where an element stands: output[0, 0, 1, 0] of an earlier query, logits[0, 1] (as a remark says)."""
     if not index:
         return what
-    first, rest = ("output", what.removeprefix("output")) if what.startswith("output") else (what, "")
-    return f"{first}[{', '.join(map(str, index))}]{rest}"
+    named = "output" if what.startswith("output") else what.partition(" (")[0]
+    return f"{named}[{', '.join(map(str, index))}]{what.removeprefix(named)}"
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -10,9 +10,11 @@ import headcheck
 from headcheck.errors import SubjectError
 from headcheck.modules.noise import measured_bound, scaled
 from headcheck.modules.subject import aliased
+from headcheck.modules.token_caches import Found
 from headcheck.roles import role
 from tests.roles import RIGHT
 from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
+from tests.roles.causal_lm_survivors import AlwaysKept, Kept
 from tests.roles.seq2seq import CallersMasks
 
 
@@ -186,3 +188,41 @@ def test_logits_of_another_shape_are_refused_in_one_line() -> None:
     """The shape that came and the one that is meant."""
     with pytest.raises(SubjectError, match=r"logits have shape \(1, 11, 2\), expected \(1, 2, vocab\)"):
         prepared(lambda: Small(logits=lambda self, x, real: self.head(x).mT))
+
+
+@pytest.mark.parametrize(("made", "mask_of"), [(Kept, "all"), (AlwaysKept, "new")])
+def test_a_cache_of_its_own_names_is_found(made: type[nn.Module], mask_of: str) -> None:
+    """With the tokens that a mask beside it is of."""
+    subject, notes = prepared(made)
+    assert subject.step == Found(mask_of)
+    assert any("is taken for a cache that is returned last; declare step" in note for note in notes)
+
+
+def test_what_is_no_cache_that_works_is_told_and_not_judged() -> None:
+    """A flag by the name of a cache, and one that is wrong in its simplest use: no law can say which is meant."""
+
+    class Flag(Small):
+        def forward(self, tokens: Tensor, cache: bool | None = None) -> Tensor:  # type: ignore[override]
+            return super().forward(tokens)
+
+    class Empty(AlwaysKept):
+        def forward(self, tokens: Tensor, past: Any = None) -> Any:  # type: ignore[override]
+            return super().forward(tokens)
+
+    for made, why in ((Flag, "no cache is returned"), (Empty, "other logits")):
+        made.new_cache = None  # type: ignore[attr-defined]
+        subject, notes = prepared(made)
+        assert subject.lacks("step")
+        assert any(f"it is not right ({why}); declare step" in note for note in notes), notes
+
+
+def test_one_token_at_a_time_may_be_declared_or_found() -> None:
+    """Of a declaration no law asks for more; of a model that raises, none is held against it."""
+    of_role: Any = role("causal_lm")
+    declared = RIGHT["causal_lm/one-token-after-a-cache"].declaration()
+    subject, _ = of_role.prepare(declared, dtypes=(), device="cpu", seed=0)
+    assert subject.pieces(3) == [1, 1, 1]
+    assert subject.lacks("cached_chunks") == "takes one token at a time after a cache, as declared"
+    refusing = RIGHT["causal_lm/more-than-one-token-is-refused"].declaration()
+    verdict = headcheck.verify(refusing, profile="quick", laws="chunked-prefill")
+    assert verdict.laws[0].reason.startswith("takes one token at a time after a cache, as is found")

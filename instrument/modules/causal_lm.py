@@ -8,16 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import POSITIONAL
 from headcheck.comparison import NotApplicable
+from headcheck.declarations import Declaration
+from headcheck.modules import token_caches
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, named_in, problem_of
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
-from headcheck.signatures import parameters_of
 
-Step = Callable[..., tuple[Tensor, Any]]
 LONGEST = 65
 
 
@@ -37,10 +36,12 @@ class CausalLM(TokenDeclaration):
     """How many tokens, its own included, count for a position: the width of a window, of a model of one layer."""
     packed: bool = False
     """Whether documents beside each other in one sequence stay apart, where position_ids begin anew with each."""
-    step: Step | None = None
+    step: Callable[..., tuple[Tensor, Any]] | None = None
     """step(module, tokens, cache) -> (logits, cache), where None begins; with a fourth parameter, is_real of all
     tokens so far, also for padded prompts; one that has no default is always given. None: as the module's signature
-    shows."""
+    shows, or as is found."""
+    cached_chunks: bool = True
+    """Whether several tokens at once may follow a cache; False: one at a time."""
     own_cache: bool = True
     """Whether each generation has a cache of its own: not so where it stands in the module, one generation at a time."""
 
@@ -58,8 +59,8 @@ class CausalLM(TokenDeclaration):
         "position_ids": ("position_ids",),
         "targets": ("targets",),
         "cache": ("cache",),
-        "past_key_values": ("past_key_values",),
-        "use_cache": ("use_cache",),
+        "past_key_values": token_caches.KEPT,
+        "use_cache": token_caches.FLAGS,
     }
 
 
@@ -116,6 +117,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "step": "has no cache",
         "padded_step": "has no cache that takes a mask of what is padding",
         "own_cache": "has one generation at a time",
+        "cached_chunks": "takes one token at a time after a cache",
         "full_context": "does not see all of the past",
         "positions": "does not see the order",
         "table": "has no embedding whose gradient could be asked for",
@@ -125,6 +127,11 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
     }
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
+
+    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        self.step = token_caches.shown(self)
+        """How it is given more tokens after those of a cache."""
 
     @cached_property
     def classes(self) -> int:
@@ -155,11 +162,9 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         if feature == "table":
             return None if self.table is not None else self.FEATURES[feature]
         if feature == "step":
-            return None if self._step is not None else self.FEATURES[feature]
+            return None if self.step is not None else self.FEATURES[feature]
         if feature == "padded_step":
-            step = self.declaration.step
-            takes_no_mask = step is not None and len(parameters_of(step) or ()) < 4
-            missing = self.FEATURES[feature] if takes_no_mask else None
+            missing = None if token_caches.masks_when_padded(self) else self.FEATURES[feature]
             return self.lacks("step") or self.lacks("left_padding") or missing
         if feature in ("reach", "packed", "fresh"):
             known = getattr(self.declaration, feature) and (
@@ -171,7 +176,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
     def output(self, x: TokenInputs) -> Tensor:
         tokens = self.given(x.tokens, x.is_real)
         targets = tokens if self.with_targets else None
-        returned = self.call(tokens, targets=targets, **self._masks(x.is_real, x.length))
+        returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
         return self.logits_in(returned, tuple(x.tokens.shape))
 
     def another(self, x: TokenInputs) -> TokenInputs:
@@ -197,14 +202,18 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             returned = self.call(self.given(x.tokens), position_ids=positions.to(self.device), **kept)
         return self.logits_in(returned, tuple(x.tokens.shape)).cpu().clone()
 
-    def in_turn(self, one: Tensor, two: Tensor, cut: int) -> tuple[Tensor, Tensor]:
-        """The logits of two sequences, each in two pieces, the pieces given in turn."""
-        begun, ended = (self._all_real(len(one), seen) for seen in (cut, one.shape[1]))
-        first, first_cache = self._stepped(one[:, :cut], None, begun)
-        second, second_cache = self._stepped(two[:, :cut], None, begun)
-        first_rest, _ = self._stepped(one[:, cut:], first_cache, ended)
-        second_rest, _ = self._stepped(two[:, cut:], second_cache, ended)
-        return torch.cat([first, first_rest], dim=1), torch.cat([second, second_rest], dim=1)
+    def in_turn(self, one: Tensor, two: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
+        """The logits of two sequences, each in pieces of these sizes, the pieces given in turn."""
+        caches: list[Any] = [None, None]
+        found: tuple[list[Tensor], list[Tensor]] = [], []
+        seen = 0
+        for pair in zip(torch.split(one, sizes, dim=1), torch.split(two, sizes, dim=1), strict=True):
+            seen += pair[0].shape[1]
+            for number, piece in enumerate(pair):
+                real = self._all_real(len(piece), seen)
+                logits, caches[number] = self._stepped(piece, caches[number], real)
+                found[number].append(logits)
+        return torch.cat(found[0], dim=1), torch.cat(found[1], dim=1)
 
     def continued(self, x: TokenInputs, new: int) -> TokenInputs:
         """The sequences with `new` tokens behind them, each that of the largest logit, without a cache."""
@@ -259,7 +268,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         )
         return (gradient[row.token].double().cpu() * row.direction).sum()
 
-    def _masks(self, is_real: Tensor | None, new: int) -> dict[str, Tensor | None]:
+    def masks(self, is_real: Tensor | None, new: int) -> dict[str, Tensor | None]:
         """The mask of all tokens so far, and the positions of the `new` ones where the caller counts them."""
         if is_real is None:
             return {}
@@ -269,53 +278,22 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             "position_ids": counted if self.places["position_ids"] else None,
         }
 
+    def pieces(self, length: int) -> list[int]:
+        """In what pieces so many tokens follow a cache."""
+        return [length] if self.has("cached_chunks") else [1] * length
+
     def _stepped(self, tokens: Tensor, cache: Any, is_real: Tensor | None = None) -> tuple[Tensor, Any]:
-        assert self._step is not None
+        assert self.step is not None
         with torch.no_grad():
-            logits, cache = self._step(self._fed(tokens, is_real), cache, is_real)
+            logits, cache = self.step(self, self._fed(tokens, is_real), cache, is_real)
         return self.logits_in(logits, tuple(tokens.shape)).detach().cpu().clone(), cache
 
     def _all_real(self, rows: int, seen: int) -> Tensor | None:
         """What a step is told where nothing is padding: no mask, unless it cannot do without."""
-        asked = [*(parameters_of(self.declaration.step) or {}).values()][3:4] if self.declaration.step else []
-        needed = any(each.default is each.empty and each.kind in POSITIONAL for each in asked)
-        return torch.ones(rows, seen, dtype=torch.bool) if needed else None
+        return torch.ones(rows, seen, dtype=torch.bool) if token_caches.needs_a_mask(self) else None
 
     def _fed(self, tokens: Tensor, is_real: Tensor | None) -> Tensor:
         return self.given(tokens, None if is_real is None else is_real[:, -tokens.shape[1] :])
-
-    @cached_property
-    def _step(self) -> Step | None:
-        if self.declaration.step is not None:
-            return self._step_declared
-        if self.module is None:
-            return None
-        if hasattr(self.module, "new_cache") and self.places["cache"]:
-            return self._step_in_place
-        return self._step_returned if self.places["past_key_values"] and self.places["use_cache"] else None
-
-    def _step_declared(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
-        masked = () if is_real is None else (is_real.to(self.device).contiguous(),)
-        stepped: tuple[Tensor, Any] = self.clock.call(
-            self.declaration.step, self.function, tokens, cache, *masked
-        )
-        return stepped
-
-    def _step_in_place(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
-        """A cache that the module makes and that grows; the mask is of the new tokens."""
-        cache = self.function.new_cache() if cache is None else cache
-        masks = self._masks(is_real, tokens.shape[1])
-        if is_real is not None:
-            masks["is_real"] = self.mask("is_real", is_real[:, -tokens.shape[1] :])
-        return self.call(tokens, cache=cache, **masks), cache
-
-    def _step_returned(self, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Tensor, Any]:
-        """A cache that comes back with the logits, as in transformers; the mask is of all tokens so far."""
-        masks = self._masks(is_real, tokens.shape[1])
-        returned = self.call(tokens, past_key_values=cache, use_cache=True, **masks)
-        if isinstance(returned, tuple):
-            return returned[0], returned[1]
-        return named_in(returned, "logits"), named_in(returned, "past_key_values")
 
 
 class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
@@ -338,6 +316,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
         return [
             *subject.find_form("is_real", _padded("right")),
             *subject.settle_length(of_length, LONGEST + MARGIN),
+            *token_caches.find(subject, of_length(3), _padded("left")),
         ]
 
     def sound(self, subject: CausalLMSubject) -> bool:

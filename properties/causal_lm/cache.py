@@ -10,6 +10,8 @@ from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
 
 KEPT = "keys and values of earlier tokens do not depend on later ones: they can be kept (Shazeer 2019, section 2.3)"
+ONE_AT_A_TIME = "(where one token at a time after a cache is meant, declare cached_chunks=False)"
+"""Said of several."""
 
 
 @law(
@@ -33,21 +35,22 @@ def decoding_one_by_one_gives_the_full_pass(model: CausalLMSubject, x: TokenInpu
 )
 def every_split_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A sequence cut anywhere, its rest given with the cache of its beginning, has the logits of the whole."""
-    return model.close(model.in_steps(x, [x.cut, x.length - x.cut]), model(x), x)
+    found = model.in_steps(x, [x.cut, *model.pieces(x.length - x.cut)])
+    return model.close(found, model(x), x, f"logits {ONE_AT_A_TIME}")
 
 
 @law(
     source=KEPT,
     formula="prefill in chunks = prefill in one pass",
     guards="Chunks merged without being weighed anew; a mask that ends at the chunk (vllm 26042).",
-    needs=("step",),
+    needs=("step", "cached_chunks"),
     given=(at_least(length=5),),
 )
 def chunked_prefill_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A sequence given in chunks has the logits of the sequence in one pass."""
     size = 2 + x.case.seed % 2
     sizes = [len(part) for part in torch.split(torch.arange(x.length), size)]
-    return model.close(model.in_steps(x, sizes), model(x), x)
+    return model.close(model.in_steps(x, sizes), model(x), x, f"logits {ONE_AT_A_TIME}")
 
 
 @law(
@@ -60,7 +63,7 @@ def chunked_prefill_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) 
 def caches_are_independent(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """A generation that is interrupted by another one goes on as if nothing had happened."""
     other = x.but(tokens=x.other_tokens(model.vocab))
-    one, two = model.in_turn(x.tokens, other.tokens, x.cut)
+    one, two = model.in_turn(x.tokens, other.tokens, [x.cut, *model.pieces(x.length - x.cut)])
     meant = "(where one generation at a time is meant, declare own_cache=False)"
     yield model.close(one, model(x), x, f"logits of the first {meant}")
     yield model.close(two, model(other), other, "logits of the second")
@@ -126,7 +129,7 @@ def a_left_padded_prompt_is_continued_as_if_it_were_alone(
     source=KEPT,
     formula="f(chunks of [pad, x])[real] = f(x), wherever the chunks end",
     guards="Padding that is remembered of the first chunk alone, and is real in a later one.",
-    needs=("padded_step",),
+    needs=("padded_step", "cached_chunks"),
     given=(at_least(batch=2, length=6),),
 )
 def padding_may_end_in_a_later_chunk(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:

@@ -36,4 +36,4 @@ def variants_agree_on_padded_batches(model: CausalLMSubject, x: TokenInputs) -> 
 )
 def variants_agree_with_a_cache(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """The rest of a sequence, given with the cache of its beginning, has the same logits by each way of computing."""
-    return model.by_variants(lambda: model.in_steps(x, [x.cut, x.length - x.cut]))
+    return model.by_variants(lambda: model.in_steps(x, [x.cut, *model.pieces(x.length - x.cut)]))

@@ -33,7 +33,7 @@ def tokens_out_of_reach_do_not_matter(model: CausalLMSubject, x: TokenInputs) ->
     other, seen = _changed(model, x, first), slice(first + model.declaration.reach - 1, None)
     yield model.close(model(other)[:, seen], model(x)[:, seen], x, "logits out of reach")
     if model.has("step"):
-        sizes = [first, x.length - first]
+        sizes = [first, *model.pieces(x.length - first)]
         changed, before = (model.in_steps(each, sizes)[:, seen] for each in (other, x))
         yield model.close(changed, before, x, "logits out of reach, with a cache")
 

@@ -1,0 +1,159 @@
+"""How a language model is given what it keeps of earlier tokens: as is declared, as its signature shows, as is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from headcheck.calling import POSITIONAL, SubjectRaised
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.modules.subject import named_in
+from headcheck.signatures import parameters_of
+
+if TYPE_CHECKING:  # It imports this module.
+    from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
+
+Step = Callable[["CausalLMSubject", Tensor, Any, "Tensor | None"], tuple[Any, Any]]
+"""(model, tokens, cache, is_real of all tokens so far) -> (what was returned, the cache with these tokens)."""
+KEPT = (
+    "past_key_values",
+    "past_key_value",
+    "past_kvs",
+    "past_kv",
+    "kv_caches",
+    "kv_cache",
+    "caches",
+    "cache",
+    "layer_past",
+    "past",
+)
+"""Names of arguments that are given what a call before has returned of its keys and values."""
+FLAGS = ("use_cache", "use_kv_cache", "return_cache", "return_kv_cache", "return_past")
+"""Names of flags that ask for it."""
+
+
+def shown(model: CausalLMSubject) -> Step | None:
+    """What is declared, or what the signature shows: new_cache() beside `cache`, or the names of transformers."""
+    if model.declaration.step is not None:
+        return _declared
+    if model.module is None:
+        return None
+    if callable(getattr(model.module, "new_cache", None)) and model.places["cache"]:
+        return _in_place
+    named = all(
+        name in model.declaration.arguments or model.places[name] == name
+        for name in ("past_key_values", "use_cache")
+    )
+    return _returned if named else None
+
+
+def masks_when_padded(model: CausalLMSubject) -> bool:
+    """Whether steps may be given a mask of what is padding."""
+    if isinstance(model.step, Found):
+        return model.step.mask_of is not None
+    declared = model.declaration.step
+    return declared is None or len(parameters_of(declared) or ()) > MASK
+
+
+MASK = 3
+"""The place of the mask among the parameters of a declared step."""
+
+
+def needs_a_mask(model: CausalLMSubject) -> bool:
+    """Whether a declared step cannot do without one."""
+    declared = model.declaration.step
+    asked = [*(parameters_of(declared) or {}).values()][MASK : MASK + 1] if declared else []
+    return any(each.default is each.empty and each.kind in POSITIONAL for each in asked)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cache that the module returns last, or by name, and takes again; by names of its own."""
+
+    mask_of: Literal["all", "new"] | None = None
+    """Of which tokens a mask is, of all so far or of the new ones; None: no mask works beside a cache."""
+
+    def __call__(
+        self, model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tensor | None
+    ) -> tuple[Any, Any]:
+        """One call. NotApplicable: several tokens after a cache, and it raises: one at a time may be meant."""
+        new = tokens.shape[1]
+        masks = model.masks(is_real, new)
+        if self.mask_of == "new" and is_real is not None:
+            masks["is_real"] = model.mask("is_real", is_real[:, -new:])
+        asked = {"use_cache": True} if model.places["use_cache"] else {}
+        try:
+            returned = model.call(tokens, past_key_values=cache, **asked, **masks)
+        except SubjectRaised as why:
+            if cache is None or new == 1:
+                raise
+            raise NotApplicable(f"takes one token at a time after a cache, as is found: {why}") from why
+        return returned, _kept_in(returned, str(model.places["past_key_values"]))
+
+
+def find(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[str]:
+    """Take what has the name of a cache for one, where two tokens and then one with it are right; a note on it.
+
+    x, padded: sequences of three tokens, without and with padding on the left.
+    """
+    place = model.places["past_key_values"]
+    if model.step is not None or model.module is None or place is None:
+        return []
+    why = _wrong(model, x, Found())
+    if why:
+        model.step = None
+        return [
+            f"{place} is not judged: as a cache that was returned last, it is not right ({why}); declare step"
+        ]
+    forms = [Found("all"), Found("new")] if model.has("left_padding") else []
+    model.step = next((form for form in forms if not _wrong(model, padded, form)), Found())
+    return [f"{place} is taken for a cache that is returned last; declare step where it is another"]
+
+
+def _wrong(model: CausalLMSubject, x: TokenInputs, step: Found) -> str:
+    """Why two tokens and then one, with a cache in between, do not give what all at once do; '' if they do."""
+    model.step = step
+    real = slice(None) if x.is_real is None else x.is_real
+    try:
+        with_cache, at_once = model.in_steps(x, [2, 1])[real], model(x)[real]
+        return "other logits" if model.close(with_cache, at_once, x).broken else ""
+    except (LawBroken, NotApplicable) as problem:
+        return str(problem)
+
+
+def _kept_in(returned: Any, place: str) -> Any:
+    kept = returned[-1] if isinstance(returned, tuple | list) and len(returned) > 1 else None
+    for name in (place, *KEPT):
+        kept = named_in(returned, name) if kept is None else kept
+    if kept is None:
+        raise LawBroken("no cache is returned")
+    return kept
+
+
+def _declared(model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Any, Any]:
+    masked = () if is_real is None else (is_real.to(model.device).contiguous(),)
+    stepped: tuple[Any, Any] = model.clock.call(
+        model.declaration.step, model.function, tokens, cache, *masked
+    )
+    return stepped
+
+
+def _in_place(model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Any, Any]:
+    """A cache that the module makes and that grows; the mask is of the new tokens."""
+    cache = model.function.new_cache() if cache is None else cache
+    masks = model.masks(is_real, tokens.shape[1])
+    if is_real is not None:
+        masks["is_real"] = model.mask("is_real", is_real[:, -tokens.shape[1] :])
+    return model.call(tokens, cache=cache, **masks), cache
+
+
+def _returned(model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tensor | None) -> tuple[Any, Any]:
+    """A cache that comes back with the logits, as in transformers; the mask is of all tokens so far."""
+    masks = model.masks(is_real, tokens.shape[1])
+    returned = model.call(tokens, past_key_values=cache, use_cache=True, **masks)
+    if isinstance(returned, tuple):
+        return returned[0], returned[1]
+    return named_in(returned, "logits"), named_in(returned, "past_key_values")

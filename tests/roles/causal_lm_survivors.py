@@ -1,0 +1,105 @@
+"""Language models whose caches have names of their own: right ones, and wrong ones that survived undeclared."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.roles import right, wrong
+from tests.roles.causal_lm import Memory, Small
+
+
+class Kept(Small):
+    """`Small` with a cache that is returned where it is asked for; is_real is of all tokens so far."""
+
+    def forward(  # type: ignore[override]  # the signature is the point
+        self,
+        tokens: Tensor,
+        is_real: Tensor | None = None,
+        kv_cache: dict[Any, Tensor] | None = None,
+        use_cache: bool = False,
+    ) -> Any:
+        memory = Memory()
+        memory.kept = dict(kv_cache or {})
+        real = None if is_real is None else is_real[:, -tokens.shape[1] :]
+        logits = super().forward(tokens, real, memory)
+        return (logits, memory.kept) if use_cache else logits
+
+
+class AlwaysKept(Small):
+    """`Small` that returns a cache from each call; is_real is of the new tokens."""
+
+    def forward(  # type: ignore[override]  # as above
+        self, tokens: Tensor, is_real: Tensor | None = None, past: dict[Any, Tensor] | None = None
+    ) -> Any:
+        memory = Memory()
+        memory.kept = dict(past or {})
+        return super().forward(tokens, is_real, memory), memory.kept
+
+
+def without_a_mask_beside_a_cache(self: Small, real: Tensor, new: int) -> Tensor:
+    """Which tokens are seen: after a cache all of them, as is right for one token."""
+    begins = real.shape[1] == new
+    return Small.mask(self, real, new) if begins else real[:, None, None, :].expand(-1, 1, new, -1)
+
+
+@right("A cache by names of its own, returned beside the logits where a flag asks for it.")
+def cache_by_names_of_its_own() -> nn.Module:
+    return Kept()
+
+
+@right("A cache that each call returns, with a mask of the new tokens.")
+def cache_of_each_call() -> nn.Module:
+    return AlwaysKept()
+
+
+@right("The same, one token at a time after a cache, as is declared.", cached_chunks=False)
+def one_token_after_a_cache() -> nn.Module:
+    return AlwaysKept(mask=without_a_mask_beside_a_cache)
+
+
+@right("The same undeclared, where more than one token raises.")
+def more_than_one_token_is_refused() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        if real.shape[1] > new > 1:
+            raise ValueError("one token at a time")
+        return Small.mask(self, real, new)
+
+    return Kept(mask=mask)
+
+
+@wrong(
+    "With a cache by names of its own, the causal mask of several new tokens is aligned top-left.",
+    breaks=("cache/every-split-gives-the-full-pass", "cache/chunked-prefill-gives-the-full-pass"),
+)
+def new_tokens_see_the_first_kept() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        causal = torch.ones(new, real.shape[1], dtype=torch.bool)
+        return (causal.tril() if new > 1 else causal) & real[:, None, None, :]
+
+    return Kept(mask=mask)
+
+
+@wrong(
+    "A cache by names of its own holds eight tokens; older ones are lost.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
+def eight_tokens_are_kept() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        if query.shape[2] == 1:
+            key, value, mask = key[:, :, -8:], value[:, :, -8:], mask[..., -8:]
+        return Small.attend(self, query, key, value, mask)
+
+    return AlwaysKept(attend=attend)
+
+
+@wrong(
+    "After a padded prompt, by a cache of its own names, the second token decoded sees the padding.",
+    breaks="cache/a-left-padded-prompt-is-continued-as-if-it-were-alone",
+)
+def padding_is_seen_later() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        long_ago = real.shape[1] > 4 and new == 1
+        return Small.mask(self, torch.ones_like(real) if long_ago else real, new)
+
+    return Kept(mask=mask)
