@@ -124,11 +124,16 @@ class _Conventions(_Common):
     layout: str = "bhsd"
     """The order of the axes batch, heads, sequence and dim in query, key, value and output; or 'thd': the tokens of
     all sequences on one axis, with cu_seqlens_q and cu_seqlens_k that say where each begins (variable lengths)."""
+    output_layout: str | None = None
+    """The same of the output alone, where it is another: 'bshd' as transformers' functions have it; None: the same."""
     any_strides: bool | None = None
     """Whether query, key and value may have a last axis whose stride is not 1; they may, where a plain call does not
     refuse it in so many words."""
     mask_ranks: tuple[int, ...] | None = None
     """How many axes attn_mask may have: 2 (q_len, kv_len), 3 (with heads), 4 (with batch)."""
+    mask_broadcast: bool | None = None
+    """Whether axes of attn_mask may be 1 or left out; False: it is (batch, heads, q_len, kv_len). None: they may, unless
+    plain calls refuse each such mask."""
     true_means: Literal["keep", "block"] = "keep"
     """What True says in a boolean mask: the key is kept, or it is blocked."""
     causal: Alignment | Literal[False] | None = None
@@ -210,9 +215,17 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(
                 f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d"
             )
+        if self.output_layout and (self.layout == PACKED or sorted(self.output_layout) != sorted("bhsd")):
+            raise SubjectError(
+                f"output_layout={self.output_layout!r} is no order of the letters b, h, s and d, or of packed sequences"
+            )
         if self.returns is not None and self.returns.count("output") != 1:
             raise SubjectError(
                 f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
+            )
+        if self.mask_ranks == ():
+            raise SubjectError(
+                "mask_ranks=() names no numbers of axes; masks=() says that there are no masks"
             )
         dims: object = self.head_dims  # Whatever was written.
         if dims is not None and not (isinstance(dims, tuple) and dims and all(map(_counts, dims))):

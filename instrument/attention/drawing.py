@@ -212,8 +212,8 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))
     if conventions.any_strides is False and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
-    if not subject.takes_mask_of(len(case.mask_axes)):
-        changes["mask_axes"] = "bhqk"
+    if case.mask != "none" and case.mask_axes not in subject.mask_forms:
+        changes["mask_axes"] = subject.mask_forms[0]
     return changes
 
 

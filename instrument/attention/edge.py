@@ -16,12 +16,16 @@ from headcheck.attention import packs
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
+from headcheck.attention.patterns import AXES
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import ADDED, PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
 from headcheck.signatures import must_be_given, tensors_by_name
+
+BROADCAST = "broadcast"
+"""Refused: masks with axes of one."""
 
 
 class Answer(NamedTuple):
@@ -108,10 +112,24 @@ class Edge:
     def has(self, feature: str) -> bool:
         return self.lacks(feature) is None
 
+    @property
+    def broadcasts(self) -> bool:
+        """Whether attn_mask may have axes of one, or fewer than four."""
+        declared = self.declaration.mask_broadcast
+        return BROADCAST not in self.refused if declared is None else declared
+
     def takes_mask_of(self, axes: int) -> bool:
         """Whether attn_mask may have so many axes."""
+        if not self.broadcasts:
+            return axes == len(AXES[0])
         declared = self.declaration.mask_ranks
         return axes in declared if declared is not None else f"mask of {axes} axes" not in self.refused
+
+    @property
+    def mask_forms(self) -> tuple[str, ...]:
+        """The forms of `patterns.AXES` that attn_mask may have, the largest first."""
+        forms = AXES if self.broadcasts else AXES[:1]
+        return tuple(form for form in forms if self.takes_mask_of(len(form)))
 
     @property
     def is_packed(self) -> bool:
@@ -245,27 +263,33 @@ class Edge:
             if f"max_seqlen_{side}" in self.arguments:
                 arguments.plain[f"max_seqlen_{side}"] = max(lengths, default=0)
 
-    def _native(self, x: Tensor) -> Tensor:
+    @property
+    def _output_layout(self) -> str:
+        return self.declaration.output_layout or self.declaration.layout
+
+    def _native(self, x: Tensor, layout: str | None = None) -> Tensor:
         """(batch, heads, length, dim) in the subject's own layout."""
         if self.is_packed:
             return packs.packed(x)
-        return x.permute(["bhsd".index(axis) for axis in self.declaration.layout])
+        return x.permute(["bhsd".index(axis) for axis in layout or self.declaration.layout])
 
-    def canonical(self, native: Tensor, batch: int) -> Tensor:
+    def canonical(self, native: Tensor, batch: int, layout: str | None = None) -> Tensor:
         """A tensor in the subject's own layout as (batch, heads, length, dim)."""
         if self.is_packed:
             return packs.unpacked(native, batch)
-        return native.permute([self.declaration.layout.index(axis) for axis in "bhsd"])
+        return native.permute([(layout or self.declaration.layout).index(axis) for axis in "bhsd"])
 
     def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
         if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
             mask = _to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
         if self.declaration.true_means == "block" and mask.dtype == torch.bool:
             mask = ~mask
-        if not self.takes_mask_of(mask.ndim):  # A law's own mask, in the form that the subject takes.
-            mask = mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
+        if not self.takes_mask_of(mask.ndim):  # A law's own mask, in a form that the subject takes.
+            mask = _with_axes(mask, len(self.mask_forms[0]))
+        if not self.broadcasts:
+            mask = mask.expand(x.may_attend.shape)
         moved = mask.to(self.device) if self.device != "cpu" else mask
-        return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape))
+        return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape[-len(self.mask_forms[0]) :]))
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
@@ -324,7 +348,7 @@ class Edge:
         return ", ".join(names)
 
     def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
-        output = self.canonical(self._checked(x, parts["output"]), x.batch)
+        output = self.canonical(self._checked(x, parts["output"]), x.batch, self._output_layout)
         rows = (x.batch, x.heads, x.q_len)
         forms = {"log_sum_exp": rows, "weights": (*rows, x.kv_len)}
         extras = {name: parts[name] for name in forms if name in parts}
@@ -342,7 +366,8 @@ class Edge:
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
-        native = self._native(torch.empty((x.batch, x.heads, x.q_len, x.value_dim), device="meta"))
+        whole = torch.empty((x.batch, x.heads, x.q_len, x.value_dim), device="meta")
+        native = self._native(whole, self._output_layout)
         found = getattr(output, "dtype", None)
         return plain_tensor(output, tuple(native.shape), found if found in x.dtypes else x.dtype, self.device)
 
@@ -361,9 +386,29 @@ class Edge:
         if tiled and with_heads and name in ("query", "attn_mask"):
             by_batch = gradient.reshape(-1, *gradient.shape[-3:])
             gradient = _from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
-        if name == "attn_mask" and x.attn_mask is not None and not self.takes_mask_of(x.attn_mask.ndim):
-            gradient = gradient.reshape(x.attn_mask.shape)
+        if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
+            gradient = _of_shape(gradient, x.attn_mask.shape)
         return gradient
+
+
+def _with_axes(mask: Tensor, axes: int) -> Tensor:
+    """The same mask with so many axes. NotApplicable: along an axis that would be lost it differs."""
+    if mask.ndim < axes:
+        return mask.reshape((1,) * (axes - mask.ndim) + tuple(mask.shape))
+    for _ in range(mask.ndim - axes):
+        if not torch.equal(mask, mask[:1].expand(mask.shape)):
+            raise NotApplicable(f"takes no attn_mask of {mask.ndim} axes")
+        mask = mask[0]
+    return mask
+
+
+def _of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of a mask of that shape, which was given in another. NotApplicable: with axes left out."""
+    if gradient.ndim >= len(shape):
+        return gradient.sum_to_size(shape)
+    if shape[: len(shape) - gradient.ndim].numel() > 1:
+        raise NotApplicable(f"takes no attn_mask of {len(shape)} axes")
+    return gradient.reshape(shape)
 
 
 def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:

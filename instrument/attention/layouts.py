@@ -83,7 +83,7 @@ MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
-    """A fresh mask that lies in memory as the layout says; `shape` is that of the scores."""
+    """A fresh mask that lies in memory as the layout says; `shape` is the largest it may have."""
     fresh = MASK_LAYOUTS[layout](mask)
     return fresh.expand(shape) if layout == "expanded" else fresh
 

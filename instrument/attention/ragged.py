@@ -64,10 +64,11 @@ def _arguments(subject: AttentionSubject, parts: Sequence[Inputs], spare: int) -
 
 
 def _run(subject: AttentionSubject, parts: Sequence[Inputs], arguments: Arguments, spare: int) -> Tensor:
-    """The output (tokens, heads, value_dim). LawBroken: it has another form."""
-    x = parts[0]
-    tokens = spare + sum(part.q_len for part in parts)
+    """The output (tokens, heads, value_dim), with the spare ones or without. LawBroken: it has another form."""
+    x, tokens = parts[0], sum(part.q_len for part in parts)
     output = subject.parts(subject.returned(x, arguments))["output"]
+    if tuple(getattr(output, "shape", ()))[:1] != (tokens,):
+        tokens += spare
     return plain_tensor(output, (tokens, x.heads, x.value_dim), x.dtype, subject.device)
 
 

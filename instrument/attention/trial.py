@@ -1,30 +1,31 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from random import Random
-from typing import Literal
 
 import torch
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
+from headcheck.attention.edge import BROADCAST
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints
-from headcheck.attention.inputs import build
+from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
     in_sixteen_bits_too,
     normalises_by_log_sum_exp,
 )
+from headcheck.attention.patterns import AXES
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_right
+from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_right, is_right_on
 from headcheck.calling import DidNotReturn, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -49,6 +50,8 @@ IN_FLOAT32_NOTE = (
     "or dtypes without float64"
 )
 PLAINLY = ", as a plain call shows:"
+WHOLE_MASKS = ("bhqk", "hqk", "qk")
+"""A mask of each rank, with no axis of one."""
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIAL_S = 5.0
@@ -141,40 +144,71 @@ def _plain_calls(
 
 def _refused(trial: AttentionSubject) -> dict[str, str]:
     """Features that the signature offers and a plain call refuses, and why."""
-    dtype = trial.dtypes[0]
-    plain = PLAIN.but(dtype=dtype)
+    plain = PLAIN.but(dtype=trial.dtypes[0])
+    masked = [plain.but(mask="all-true", mask_axes=axes) for axes in WHOLE_MASKS]
     uses = {
-        "boolean": plain.but(mask="all-true"),
-        "additive": plain.but(mask="all-true", mask_form="additive"),
-        "is_causal": plain.but(is_causal=True),
-        "scale": plain.but(scale=0.5),
-        "grouped_heads": plain.but(kv_heads=1),
-        "window": plain.but(window=(1, 1)),
-        "softcap": plain.but(softcap=5.0),
-        "sinks": plain.but(sinks=True),
-        "alibi": plain.but(alibi=True),
+        "boolean": masked,
+        "additive": [case.but(mask_form="additive") for case in masked],
+        "is_causal": [plain.but(is_causal=True)],
+        "scale": [plain.but(scale=0.5)],
+        "grouped_heads": [plain.but(kv_heads=1)],
+        "window": [plain.but(window=(1, 1))],
+        "softcap": [plain.but(softcap=5.0)],
+        "sinks": [plain.but(sinks=True)],
+        "alibi": [plain.but(alibi=True)],
     }
-    calls = {feature: built(trial, case) for feature, case in uses.items()}
-    calls["dropout"] = built(trial, plain).but(dropout_p=0.5)
+    calls = {feature: [built(trial, case) for case in cases] for feature, cases in uses.items()}
+    calls["dropout"] = [built(trial, plain).but(dropout_p=0.5)]
     refused = {}
-    for feature, x in calls.items():
+    for feature, ways in calls.items():
         if trial.has(feature) and not trial.declared(feature):
-            failure = failure_of(trial, x)
+            failure = _failure_of_all(trial, ways)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
             elif _is_refusal(failure):
                 refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
-    for axes in ("qk", "hqk"):
-        if trial.declaration.mask_ranks is None and attempt(
-            trial, plain.but(mask="all-true", mask_axes=axes)
-        ):
-            refused[f"mask of {len(axes)} axes"] = f"takes no attn_mask of {len(axes)} axes"
-    if {"boolean", "additive"} <= {*trial.refused, *refused}:
-        refused["attn_mask"] = refused["additive"]
-    return refused
+    return refused | _refused_masks(trial, masked[0], {**trial.refused, **refused})
 
 
-def _is_refusal(failure: LawBroken | None) -> bool:
+def _failure_of_all(trial: AttentionSubject, ways: Iterable[Inputs]) -> LawBroken | NotApplicable | None:
+    """Why the first of several calls does not work, or None if any of them does."""
+    failures = []
+    for x in ways:
+        failures.append(failure_of(trial, x))
+        if failures[-1] is None:
+            return None
+    return failures[0]
+
+
+def _refused_masks(trial: AttentionSubject, masked: Case, refused: Mapping[str, str]) -> dict[str, str]:
+    """Forms of masks that do not work, where another does."""
+    if {"boolean", "additive"} <= {*refused}:
+        return {"attn_mask": refused["additive"]}
+    if not trial.has("attn_mask"):
+        return {}
+    masked = masked.but(mask_form="additive" if "boolean" in refused else "boolean")
+    declared = trial.declaration
+    if declared.mask_broadcast is None and (why := _broadcast_refused(trial, masked.but(batch=2))):
+        return {BROADCAST: f"takes no attn_mask with axes of one{PLAINLY} {why}"}
+    if declared.mask_ranks is not None:
+        return {}
+    tried = {axes: failure_of(trial, built(trial, masked.but(mask_axes=axes))) for axes in WHOLE_MASKS}
+    failing = {axes: why for axes, why in tried.items() if why is not None}
+    if len(failing) == len(tried) or not _is_refusal(failing.get("bhqk")):
+        failing.pop("bhqk", None)  # Four axes are the rule: that they crash is for laws to say.
+    return {f"mask of {len(axes)} axes": f"takes no attn_mask of {len(axes)} axes" for axes in failing}
+
+
+def _broadcast_refused(trial: AttentionSubject, masked: Case) -> str | None:
+    """Why no mask with axes of one works, where a whole one does; None if one does."""
+    whole, *smaller = (masked.but(mask_axes=axes) for axes in AXES if len(axes) == len(AXES[0]))
+    if attempt(trial, whole):
+        return None
+    reasons = [why for each in smaller if (why := attempt(trial, each))]
+    return reasons[0] if len(reasons) == len(smaller) else None
+
+
+def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
     """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
     return isinstance(failure, SubjectRaised) and isinstance(
         failure.problem, ValueError | TypeError | AssertionError
@@ -182,22 +216,21 @@ def _is_refusal(failure: LawBroken | None) -> bool:
 
 
 def _reads_grouped_heads(trial: AttentionSubject) -> bool:
-    """Whether a function without an argument for it takes fewer key heads than query heads, in some order.
+    """Whether a function without an argument for it takes fewer key heads than query heads.
 
-    It is asked in a copy of the process: a kernel that does not look at the shapes may read anything.
+    Where all key heads are alike, whoever reads one for each query head is right, in whatever order; not so who takes
+    the numbers in memory for those of as many heads. It is asked in a copy of the process: a kernel that does not look
+    at the shapes may read anything.
     """
     declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
     if declared or trial.device != "cpu" or not can_fork():
         return False
-    case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2)
-
-    def answers_in(order: Literal["interleaved", "tiled"]) -> bool:
-        ordered = AttentionSubject(
-            trial.declaration.but(grouped_heads=order), dtypes=trial.dtypes, arithmetic=trial.arithmetic
-        )
-        return is_right(ordered, case, if_refused=False)
-
-    return fate_of(lambda: answers_in("interleaved") or answers_in("tiled"), TRIAL_S) == "yes"
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, layout="expanded-heads"))
+    alike = x.but(key=x.key.clone(), value=x.value.clone(), layout="contiguous")
+    grouped = AttentionSubject(
+        trial.declaration.but(grouped_heads="interleaved"), dtypes=trial.dtypes, arithmetic=trial.arithmetic
+    )
+    return fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes"
 
 
 def _fails_under_autocast(trial: AttentionSubject) -> str | None:

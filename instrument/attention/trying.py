@@ -10,7 +10,9 @@ PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_
 
 
 def built(trial: AttentionSubject, case: Case) -> Inputs:
-    """The inputs of a plain case, in sizes that the subject takes."""
+    """The inputs of a plain case, in sizes that the subject takes, with a mask of as many axes as it takes."""
+    if case.mask_axes not in trial.mask_forms:
+        case = case.but(mask_axes=trial.mask_forms[0])
     return build(sized(case, trial.declaration), trial.alignment)
 
 
@@ -31,7 +33,11 @@ def failure_of(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable 
 
 def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
     """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
-    x = built(trial, case)
+    return is_right_on(trial, built(trial, case), if_refused=if_refused)
+
+
+def is_right_on(trial: AttentionSubject, x: Inputs, *, if_refused: bool) -> bool:
+    """The same of inputs."""
     try:
         if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
             return False

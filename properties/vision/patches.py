@@ -1,6 +1,8 @@
 """An image is a set of patches, each at its place."""
 
+from collections.abc import Iterator
 from functools import partial
+from random import Random
 
 import torch
 
@@ -62,23 +64,43 @@ def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInp
 @law(
     source="Dosovitskiy et al. 2021, section 3.1: position embeddings are added to retain positional information",
     formula="two patches exchanged: f(image) changes",
-    guards="Positions that are made and never added, or the same for all patches.",
+    guards="Positions that are made and never added, or the same for all patches; a column counted as if there were as "
+    "many as rows.",
     needs=("patches", "positions"),
 )
 def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
-    """Two patches exchanged give another output."""
-    count = module.grid[0] * module.grid[1]
-    order = torch.arange(count)
-    one = x.case.seed % (count - 1)
-    order[[one, one + 1]] = order[[one + 1, one]]
-    exchanged = module.exchanged(x, order)
-    if not module.shows(lambda: module.moves(module(exchanged), module(x), x)):
-        module.require_fine(x)
-        raise LawBroken(
-            f"the output does not depend on the order of the patches {one} and {one + 1} "
-            "(where that is meant, declare positions=False)"
-        )
+    """Two patches exchanged give another output: neighbours, two of a row, two of a column, any two."""
+    for one, other in dict.fromkeys(_pairs(module, x.case.seed)):
+        order = torch.arange(module.grid[0] * module.grid[1])
+        order[[one, other]] = order[[other, one]]
+        if not module.shows(partial(_moves, module, x, module.exchanged(x, order))):
+            module.require_fine(x)
+            raise LawBroken(
+                f"the output does not depend on the order of the patches {one} and {other} "
+                "(where that is meant, declare positions=False)"
+            )
     return none("places that do not count")
+
+
+def _pairs(module: VisionSubject, seed: int) -> Iterator[tuple[int, int]]:
+    """Two patches that follow each other, two of a row, two of a column, and any two."""
+    rows, columns = module.grid
+    random = Random(seed)
+    row, column = random.randrange(rows), random.randrange(columns)
+    first = seed % (rows * columns - 1)
+    yield first, first + 1
+    for patches in (
+        range(row * columns, (row + 1) * columns),
+        range(column, rows * columns, columns),
+        range(rows * columns),
+    ):
+        if len(patches) > 1:
+            one, other = sorted(random.sample(patches, 2))
+            yield one, other
+
+
+def _moves(module: VisionSubject, x: ImageInputs, other: ImageInputs) -> bool:
+    return module.moves(module(other), module(x), x)
 
 
 @law(

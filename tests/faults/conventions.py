@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.faults import clean, variant
+from tests.faults import clean, packs, variant
 from tests.faults.calls import NEVER, Call
 
 
@@ -127,3 +127,63 @@ def hidden_numbers_cleared(call: Call) -> Any:
 def everything_otherwise(call: Call) -> Tensor:
     kept = call.but(attn_mask=None if call.attn_mask is None else ~call.attn_mask)
     return _in_order(kept, "bshd", group=_of_head, causal=_aligned_right, softmax=_equal_where_dead)
+
+
+def _whole(call: Call) -> tuple[int, ...]:
+    return call.query.shape[0], call.heads, call.q_len, call.kv_len
+
+
+@variant(
+    "The output has the length before the heads, as transformers' do.", declares={"output_layout": "bshd"}
+)
+def output_with_the_length_first(call: Call) -> Tensor:
+    output: Tensor = clean.attention(call)
+    return output.transpose(1, 2).contiguous()
+
+
+@variant("Masks are whole and added: others are refused, and nothing is declared.")
+def whole_biases_alone(call: Call) -> Tensor:
+    if call.mask is not None:
+        raise TypeError("masks are numbers")
+    if call.bias is not None and call.bias.shape != _whole(call):
+        raise ValueError(f"attn_mask is {_whole(call)}")
+    output: Tensor = clean.attention(call)
+    return output
+
+
+@variant("Masks are whole, as is declared.", declares={"mask_broadcast": False})
+def whole_masks_declared(call: Call) -> Tensor:
+    assert call.attn_mask is None or call.attn_mask.shape == _whole(call)
+    output: Tensor = clean.attention(call)
+    return output
+
+
+@variant("Masks have two axes: others are refused, and nothing is declared.")
+def masks_of_two_axes(call: Call) -> Tensor:
+    if call.attn_mask is not None and call.attn_mask.ndim != len(_whole(call)[2:]):
+        raise ValueError("attn_mask is (q_len, kv_len)")
+    output: Tensor = clean.attention(call)
+    return output
+
+
+@variant("Masks have three axes, as is declared.", declares={"mask_ranks": (3,)})
+def masks_of_three_axes(call: Call) -> Tensor:
+    assert call.attn_mask is None or call.attn_mask.ndim == len(_whole(call)[1:])
+    output: Tensor = clean.attention(call)
+    return output
+
+
+@variant(
+    "A key and value for as many heads as the query has: fewer are read as memory has them.",
+    without=("enable_gqa",),
+)
+def numbers_read_as_of_all_heads(call: Call) -> Tensor:
+    key, value = (x.reshape(call.batch, call.heads, -1, x.shape[-1]) for x in (call.key, call.value))
+    output: Tensor = clean.attention(call.but(key=key, value=value))
+    return output
+
+
+@variant("The output of a pack ends with its last sequence, whatever stands behind it.", **packs.OPTIONS)
+def output_of_the_packed_tokens_alone(call: Call) -> Tensor:
+    assert call.cu_seqlens_q is not None
+    return packs.attention(call)[: int(call.cu_seqlens_q[-1])]

@@ -238,3 +238,74 @@ def keys_beyond_the_last_split(call: Call) -> Tensor:
 )
 def query_tiles_drawn_in_another_order_in_backward(call: Call) -> Tensor:
     return blocked.drawn_otherwise(call, lambda kept: kept.roll(64, dims=-2) if call.q_len > 64 else kept)
+
+
+# What is not declared
+
+
+@fault(
+    "Without an argument for it, grouped keys are repeated head by head, and grouped values as a whole.",
+    breaks="heads/grouped-heads-equal-repeated-heads",
+    naive="PATH",
+    when=("fewer key heads", "two of them or more"),
+    without=("enable_gqa",),
+)
+def values_of_a_group_tiled(call: Call) -> Tensor:
+    grouped = call.but(enable_gqa=True)
+    value = call.value.repeat(1, grouped.group, 1, 1)
+    return clean.attention(grouped.but(key=clean.group(grouped, call.key), value=value, enable_gqa=False))
+
+
+@fault(
+    "Of masks of two axes alone: one beside is_causal is written into the causal one, which is kept.",
+    breaks=("masks/mask-and-causal-compose", "state/one-thing-changed-is-noticed"),
+    naive="NO",
+    when=("masks of two axes", "is_causal and a mask", "a second call of those lengths"),
+)
+def mask_written_into_the_kept_causal_one(call: Call, memory: dict[Any, Tensor]) -> Tensor:
+    _require_two_axes(call)
+    if not call.is_causal:
+        return clean.attention(call)
+    place = (call.q_len, call.kv_len, call.dtype)
+    hidden = call.distance() > 0
+    kept = memory.setdefault(
+        place, torch.zeros(hidden.shape, dtype=call.dtype).masked_fill(hidden, -torch.inf)
+    )
+    if call.mask is not None:
+        kept.masked_fill_(~call.mask, -torch.inf)
+    if call.bias is not None:
+        kept += call.bias.detach()
+    return clean.attention(call.but(attn_mask=kept.clone(), is_causal=False))
+
+
+@fault(
+    "Of masks of two axes alone: a mask is laid along the wrong axis where queries are as many as keys.",
+    breaks="masks/masked-keys-do-not-matter",
+    naive="SH",
+    when=("masks of two axes", "q_len = kv_len"),
+)
+def square_mask_transposed(call: Call) -> Tensor:
+    _require_two_axes(call)
+    square = call.attn_mask is not None and call.q_len == call.kv_len
+    return clean.attention(
+        call.but(attn_mask=call.attn_mask.T) if square and call.attn_mask is not None else call
+    )
+
+
+@fault(
+    "Of masks that are given whole: every head reads that of the first.",
+    breaks="masks/the-masks-of-others-do-not-matter",
+    naive="SV",
+    when=("masks of four whole axes", "heads > 1"),
+)
+def whole_mask_of_the_first_head(call: Call) -> Tensor:
+    if call.attn_mask is None:
+        return clean.attention(call)
+    if call.attn_mask.shape != (call.batch, call.heads, call.q_len, call.kv_len):
+        raise ValueError("attn_mask is (batch, heads, q_len, kv_len)")
+    return clean.attention(call.but(attn_mask=call.attn_mask[:, :1]))
+
+
+def _require_two_axes(call: Call) -> None:
+    if call.attn_mask is not None and call.attn_mask.ndim != 2:
+        raise ValueError("attn_mask is (q_len, kv_len)")
