@@ -90,8 +90,9 @@ def judge_all(
     """Judge them side by side; records that the file has already are taken from there, new ones are added to it."""
     done = {each.subject: each for each in read_records(file) if each.profile == profile}
     left = [each for each in subjects if each.name not in done]
+    commands: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(processes) as pool:
-        running = [pool.submit(judged, each, profile, limit_s) for each in left]
+        running = [pool.submit(judged, each, profile, limit_s, commands.append) for each in left]
         try:
             for future in as_completed(running):
                 record = future.result()
@@ -100,17 +101,24 @@ def judge_all(
                 told(record)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True, wait=False)
+            for command in commands:
+                command.kill()
             raise
     return [done[each.name] for each in subjects]
 
 
-def judged(subject: BuiltIn, profile: str, limit_s: float) -> Record:
-    """One subject, in a process of its own that is ended at the limit."""
+def judged(
+    subject: BuiltIn,
+    profile: str,
+    limit_s: float,
+    started: Callable[[subprocess.Popen[str]], None] = lambda command: None,
+) -> Record:
+    """One subject, in a process of its own that is ended at the limit. started: told of that process."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "verdict.json"
         command = [sys.executable, "-m", "headcheck", "verify", subject.name, "--profile", profile]
-        problem = _run([*command, "-n", "1", "--quiet", "--json", str(output)], limit_s)
+        problem = _run([*command, "-n", "1", "--quiet", "--json", str(output)], limit_s, started)
         verdict = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
     seconds = round(time.perf_counter() - began, 1)
     today = datetime.now(UTC).date().isoformat()
@@ -141,21 +149,25 @@ def _append(file: Path | None, record: Record) -> None:
         out.write(("\n" if cut_off else "") + json.dumps(asdict(record)) + "\n")
 
 
-def _run(command: list[str], limit_s: float) -> str:
+def _run(command: list[str], limit_s: float, started: Callable[[subprocess.Popen[str]], None]) -> str:
     """The last line that a command writes, or how it ended. One thread each: they run side by side."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    try:
-        done = subprocess.run(  # noqa: S603 - this interpreter, on a built-in name
-            command, capture_output=True, text=True, timeout=limit_s, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"not finished after {limit_s:g} s"
-    last = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return last[-1] if last else f"exit code {done.returncode}"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603 - this interpreter, on a built-in name
+        command, stdout=pipe, stderr=pipe, text=True, env=environment
+    ) as process:
+        started(process)
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"not finished after {limit_s:g} s"
+    last = (err.strip() or out.strip()).splitlines()
+    return last[-1] if last else f"exit code {process.returncode}"
 
 
 @cache

@@ -138,12 +138,26 @@ def careless(query: Tensor, key: Tensor, value: Tensor) -> Any:
     return canonical_attention(query, key, value)
 
 
+def mixing(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Keys in one order, values in the other."""
+    group = query.shape[1] // key.shape[1]
+    return canonical_attention(query, key.repeat_interleave(group, 1), value.repeat(1, group, 1, 1))
+
+
+def reshaping(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Fewer key heads pass for as many, each of a part of the length."""
+    key, value = (x.reshape(*query.shape[:2], -1, x.shape[-1]) for x in (key, value))
+    return canonical_attention(query, key, value)
+
+
 @pytest.mark.parametrize(
     ("function", "outcome"),
     [
         (repeating, "holds"),
         (tiling, "breaks"),
+        (mixing, "breaks"),
         (broadcasting, "not-applicable"),
+        (reshaping, "not-applicable"),
         (careless, "not-applicable"),
     ],
 )
@@ -153,6 +167,17 @@ def test_grouped_heads_are_found_without_an_argument_for_them(
     """Who takes fewer key heads in either order is judged; who does not, or dies of it, is not."""
     engine = engine_of(Attention(function, dtypes=("float32",)))
     assert engine.judge(all_laws()["attention/heads/grouped-heads-equal-repeated-heads"]).outcome == outcome
+
+
+def test_fewer_key_heads_that_are_taken_and_not_judged_are_told() -> None:
+    """Nobody can say whether they are meant."""
+
+    def told(function: Callable[..., Any]) -> bool:
+        notes = role.prepare(Attention(function), dtypes=("float32",), device="cpu", seed=0)[1]
+        return any(note.startswith("fewer key heads than query heads are taken") for note in notes)
+
+    assert told(reshaping)
+    assert not any(map(told, (repeating, broadcasting, careless)))
 
 
 REFUSED = "attention/features/what-is-declared-unsupported-is-refused"

@@ -327,7 +327,11 @@ def waited_for(what: Callable[[], Any]) -> Any:
 
 
 def children_of(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # The thread has ended.
+            found += map(int, task.read_text().split())
+    return found
 
 
 def is_running(pid: int) -> bool:
@@ -363,20 +367,17 @@ def test_what_hangs_goes_down_with_the_command(tmp_path: Path, command: str, han
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_a_campaign_ends_when_it_is_told_to() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["teeth", "--only", "alignment/", "--profile", "deep", "--matrix", "-n", "2"],
+        ["matrix", "reference", "torch-sdpa", "--profile", "deep", "-n", "2"],
+    ],
+)
+def test_a_campaign_ends_when_it_is_told_to(line: list[str]) -> None:
     """Not once its processes are done with what they are in the middle of, which may take minutes."""
-    line = [
-        sys.executable,
-        "-m",
-        "headcheck",
-        "teeth",
-        "--only",
-        "alignment/",
-        "--profile",
-        "deep",
-        "--matrix",
-    ]
-    with Popen([*line, "-n", "2"], stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT) as running:
+    command = [sys.executable, "-m", "headcheck", *line]
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT) as running:
         children = waited_for(lambda: children_of(running.pid))
         time.sleep(2.0)
         running.send_signal(signal.SIGTERM)

@@ -49,6 +49,10 @@ IN_FLOAT32_NOTE = (
     "where it is meant, declare it: arithmetic={'float64': replace(named('native'), inputs='float32')}, "
     "or dtypes without float64"
 )
+TAKEN_NOTE = (
+    "fewer key heads than query heads are taken, and the answer is wrong even where all key heads are alike: they are "
+    "not judged; where they are meant, declare grouped_heads=interleaved or tiled"
+)
 PLAINLY = ", as a plain call shows:"
 WHOLE_MASKS = ("bhqk", "hqk", "qk")
 """A mask of each rank, with no axis of one."""
@@ -88,7 +92,9 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
     declaration, notes = trial.declaration, []
     trial.refused.update(_refused(trial))
-    if _reads_grouped_heads(trial):
+    grouped, note = _grouped_heads(trial)
+    notes += [note] if note else []
+    if grouped:
         trial.found = frozenset({"grouped_heads"})
     if declaration.autocast is None and (why := _fails_under_autocast(trial)):
         trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
@@ -215,8 +221,8 @@ def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
     )
 
 
-def _reads_grouped_heads(trial: AttentionSubject) -> bool:
-    """Whether a function without an argument for it takes fewer key heads than query heads.
+def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
+    """Whether a function without an argument for it takes fewer key heads than query heads; and a note, if it may.
 
     Where all key heads are alike, whoever reads one for each query head is right, in whatever order; not so who takes
     the numbers in memory for those of as many heads. It is asked in a copy of the process: a kernel that does not look
@@ -224,13 +230,17 @@ def _reads_grouped_heads(trial: AttentionSubject) -> bool:
     """
     declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
     if declared or trial.device != "cpu" or not can_fork():
-        return False
-    x = built(trial, PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, layout="expanded-heads"))
+        return False, ""
+    case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, q_len=4, kv_len=4)
+    x = built(trial, case.but(layout="expanded-heads"))
     alike = x.but(key=x.key.clone(), value=x.value.clone(), layout="contiguous")
     grouped = AttentionSubject(
         trial.declaration.but(grouped_heads="interleaved"), dtypes=trial.dtypes, arithmetic=trial.arithmetic
     )
-    return fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes"
+    if fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes":
+        return True, ""
+    taken = fate_of(lambda: failure_of(grouped, alike) is None, TRIAL_S) == "yes"
+    return False, TAKEN_NOTE if taken else ""
 
 
 def _fails_under_autocast(trial: AttentionSubject) -> str | None:
