@@ -13,8 +13,9 @@ from torch import Tensor
 
 import headcheck
 from headcheck.arithmetic import named
+from headcheck.attention.forms import of_shape, with_axes
 from headcheck.attention.role import role
-from headcheck.comparison import LawBroken
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
@@ -453,3 +454,25 @@ def test_float64_in_float32_may_be_declared() -> None:
     engine = engine_of(Attention(in_float32, dtypes=("float64",), arithmetic={"float64": declared}))
     assert engine.judge(all_laws()[DOUBLES]).outcome == "not-applicable"
     assert engine.judge(all_laws()[OUTPUT]).outcome == "holds"
+
+
+def test_a_mask_and_its_gradient_in_other_axes() -> None:
+    """Axes of one come and go, what is alike is said once, and what differs cannot be."""
+    mask = torch.tensor([[True, False], [True, True]])
+    assert with_axes(mask, 4).shape == (1, 1, 2, 2)
+    assert torch.equal(with_axes(mask.expand(3, 2, 2, 2).clone(), 2), mask)
+    with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
+        with_axes(torch.stack([mask, ~mask]), 2)
+    gradient = torch.ones(2, 3, 4, 5)
+    assert torch.equal(of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0))
+    assert of_shape(gradient[0, 0], torch.Size([1, 1, 4, 5])).shape == (1, 1, 4, 5)
+    with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
+        of_shape(gradient[0, 0], torch.Size([3, 4, 5]))
+
+
+def test_no_numbers_of_axes_and_no_order_of_letters_are_refused() -> None:
+    """In one line that names the cure."""
+    with pytest.raises(SubjectError, match=r"masks=\(\) says that there are no masks"):
+        Attention(repeating, mask_ranks=())
+    with pytest.raises(SubjectError, match="output_layout='bsd' is no order of the letters"):
+        Attention(repeating, output_layout="bsd")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headcheck.attention import packs
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
+from headcheck.attention.forms import from_tiled, of_shape, to_tiled, with_axes
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.patterns import AXES
@@ -226,7 +227,7 @@ class Edge:
 
     def arguments_for(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Arguments:
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
-        query = _to_tiled(x.query, x.kv_heads) if tiled else x.query
+        query = to_tiled(x.query, x.kv_heads) if tiled else x.query
         native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
         laid_out = [tensor.to(self.device) if self.device != "cpu" else tensor for tensor in native]
         laid_out = packs.lay_out(laid_out, x.layout) if self.is_packed else lay_out(laid_out, x.layout)
@@ -281,11 +282,11 @@ class Edge:
 
     def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
         if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
-            mask = _to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
+            mask = to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
         if self.declaration.true_means == "block" and mask.dtype == torch.bool:
             mask = ~mask
         if not self.takes_mask_of(mask.ndim):  # A law's own mask, in a form that the subject takes.
-            mask = _with_axes(mask, len(self.mask_forms[0]))
+            mask = with_axes(mask, len(self.mask_forms[0]))
         if not self.broadcasts:
             mask = mask.expand(x.may_attend.shape)
         moved = mask.to(self.device) if self.device != "cpu" else mask
@@ -361,7 +362,7 @@ class Edge:
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
-            return _each(answer, lambda part: _from_tiled(part, x.kv_heads))
+            return _each(answer, lambda part: from_tiled(part, x.kv_heads))
         return answer
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
@@ -385,30 +386,10 @@ class Edge:
         with_heads = gradient.ndim > 2 and gradient.shape[-3] == x.heads
         if tiled and with_heads and name in ("query", "attn_mask"):
             by_batch = gradient.reshape(-1, *gradient.shape[-3:])
-            gradient = _from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
+            gradient = from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
         if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
-            gradient = _of_shape(gradient, x.attn_mask.shape)
+            gradient = of_shape(gradient, x.attn_mask.shape)
         return gradient
-
-
-def _with_axes(mask: Tensor, axes: int) -> Tensor:
-    """The same mask with so many axes. NotApplicable: along an axis that would be lost it differs."""
-    if mask.ndim < axes:
-        return mask.reshape((1,) * (axes - mask.ndim) + tuple(mask.shape))
-    for _ in range(mask.ndim - axes):
-        if not torch.equal(mask, mask[:1].expand(mask.shape)):
-            raise NotApplicable(f"takes no attn_mask of {mask.ndim} axes")
-        mask = mask[0]
-    return mask
-
-
-def _of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of a mask of that shape, which was given in another. NotApplicable: with axes left out."""
-    if gradient.ndim >= len(shape):
-        return gradient.sum_to_size(shape)
-    if shape[: len(shape) - gradient.ndim].numel() > 1:
-        raise NotApplicable(f"takes no attn_mask of {len(shape)} axes")
-    return gradient.reshape(shape)
 
 
 def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
@@ -424,14 +405,3 @@ def _copied(answer: Answer) -> Answer:
 
 def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
     return {getattr(torch, name) for name in declaration.dtypes or ("float32",)}
-
-
-def _to_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    """Head order h * group + j (interleaved) to j * kv_heads + h (tiled)."""
-    by_group = x.reshape(x.shape[0], kv_heads, x.shape[1] // kv_heads, *x.shape[2:])
-    return by_group.transpose(1, 2).flatten(1, 2)
-
-
-def _from_tiled(x: Tensor, kv_heads: int) -> Tensor:
-    by_key_head = x.reshape(x.shape[0], x.shape[1] // kv_heads, kv_heads, *x.shape[2:])
-    return by_key_head.transpose(1, 2).flatten(1, 2)
