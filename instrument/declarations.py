@@ -20,15 +20,15 @@ EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "attn_mask": ("attn_mask", "mask", "attention_mask", "attn_bias"),
-    "dropout_p": ("dropout_p",),
+    "dropout_p": ("dropout_p", "dropout"),
     "is_causal": ("is_causal", "causal"),
-    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "scale": ("scale", "softmax_scale", "sm_scale", "scaling"),
     "enable_gqa": ("enable_gqa",),
     "window": ("window",),
-    "softcap": ("softcap",),
+    "softcap": ("softcap", "soft_cap", "logits_soft_cap"),
     "sinks": ("sinks",),
     "alibi_slopes": ("alibi_slopes",),
-    "return_lse": ("return_lse",),
+    "return_lse": ("return_lse", "return_softmax_lse"),
     "return_weights": ("return_weights",),
     "cu_seqlens_q": ("cu_seqlens_q", "cu_seq_q", "cu_seqlens"),
     "cu_seqlens_k": ("cu_seqlens_k", "cu_seqlens_kv", "cu_seq_k"),
@@ -142,7 +142,8 @@ class _Conventions(_Common):
     """What a query that may attend to nothing gives: zeros, the mean of all values, NaN; 'undefined' claims
     nothing, of the other heads of that query neither. None: zeros, and if not, other laws avoid such rows."""
     masks: tuple[str, ...] | None = None
-    """The kinds of attn_mask: 'boolean', 'additive'; () for none."""
+    """The kinds of attn_mask: 'boolean', 'additive'; () for none. None: both, but for a kind that plain calls refuse, or
+    that has another effect there where the argument has another name than torch's."""
     mask_with_causal: Literal["and", "refused"] | None = None
     """What both together do; None: they compose or are refused, never is one dropped."""
     masked_nan: Literal["stopped", "leaks"] = "leaks"

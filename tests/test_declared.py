@@ -476,3 +476,38 @@ def test_no_numbers_of_axes_and_no_order_of_letters_are_refused() -> None:
         Attention(repeating, mask_ranks=())
     with pytest.raises(SubjectError, match="output_layout='bsd' is no order of the letters"):
         Attention(repeating, output_layout="bsd")
+
+
+def adding(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    """Whatever the mask holds is added to the scores."""
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    return torch.softmax(scores if attn_mask is None else scores + attn_mask, dim=-1) @ value
+
+
+def adding_by_another_name(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> Any:
+    """The same, not by torch's name."""
+    return adding(query, key, value, attention_mask)
+
+
+def hiding_by_another_name(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+    """Whatever is zero is hidden."""
+    hidden = (
+        None
+        if mask is None
+        else torch.zeros(mask.shape, dtype=query.dtype).masked_fill(mask == 0, -torch.inf)
+    )
+    return adding(query, key, value, hidden)
+
+
+def test_a_mask_by_another_name_may_be_of_one_kind() -> None:
+    """The other kind is told and not asked for; by torch's name it is a break, with a hint."""
+    for function, lacking in ((adding_by_another_name, "boolean"), (hiding_by_another_name, "additive")):
+        prepared, notes = role.prepare(Attention(function), dtypes=("float32",), device="cpu", seed=0)
+        why = f"takes no {lacking} attn_mask, as a plain call shows: it has another effect than torch's"
+        assert prepared.lacks(lacking) == why
+        assert why in notes
+    prepared, notes = role.prepare(Attention(adding), dtypes=("float32",), device="cpu", seed=0)
+    assert prepared.has("boolean")
+    assert any("if none is meant, --declare masks=additive" in note for note in notes)

@@ -5,6 +5,7 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 
 import inspect
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
@@ -63,14 +64,22 @@ def _scale_note(trial: AttentionSubject) -> str:
 
 def _mask_note(trial: AttentionSubject) -> str:
     """Of which kind the masks are, where those of the other kind have another effect."""
-    if trial.declaration.masks is not None or not (trial.has("boolean") and trial.has("additive")):
+    other = misread(trial)
+    if other is None:
         return ""
+    kind, words = ("boolean", "an additive") if other == "additive" else ("additive", "a boolean")
+    return f"{words} attn_mask has another effect than torch's: if none is meant, --declare masks={kind}"
+
+
+def misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
+    """The kind of masks that have another effect than torch's, where those of the other kind do not."""
+    if trial.declaration.masks is not None or not (trial.has("boolean") and trial.has("additive")):
+        return None
     boolean = _right(trial, MASKED) or _right_if(trial, MASKED, "true_means", "block")
     additive = _right(trial, MASKED.but(mask_form="bias"))
     if boolean is additive:
-        return ""
-    kind, other = ("boolean", "an additive") if boolean else ("additive", "a boolean")
-    return f"{other} attn_mask has another effect than torch's: if none is meant, --declare masks={kind}"
+        return None
+    return "additive" if boolean else "boolean"
 
 
 def _right_if(trial: AttentionSubject, case: Case, field: str, value: str) -> bool:

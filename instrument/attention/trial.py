@@ -13,7 +13,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.edge import BROADCAST
 from headcheck.attention.features import FEATURES
-from headcheck.attention.hints import hints
+from headcheck.attention.hints import hints, misread
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
@@ -54,6 +54,8 @@ TAKEN_NOTE = (
     "not judged; where they are meant, declare grouped_heads=interleaved or tiled"
 )
 PLAINLY = ", as a plain call shows:"
+OF_TORCH = "attn_mask"
+"""The name of a mask of both kinds, as torch documents it; by another name one kind may be meant."""
 WHOLE_MASKS = ("bhqk", "hqk", "qk")
 """A mask of each rank, with no axis of one."""
 HALF = 0.5
@@ -92,6 +94,8 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
     declaration, notes = trial.declaration, []
     trial.refused.update(_refused(trial))
+    if trial.arguments.get("attn_mask") != OF_TORCH and (kind := misread(trial)):
+        trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
     grouped, note = _grouped_heads(trial)
     notes += [note] if note else []
     if grouped:
