@@ -16,7 +16,8 @@ INTRODUCTION = """\
 A plain callable or module needs no declaration: what it takes is read off its parameters, and what is not told by
 them is found out on small cases or held to be as usual. `headcheck SUBJECT --role ROLE` names the role where it is not
 recognised. What a subject does otherwise it declares: `headcheck.{first}(function, ...)` and so on, one for each role;
-on the command line `--declare layout=bshd` says it, once for each field, with a word or a value as in Python.
+on the command line `--declare layout=bshd` says it, once for each field, with a word, several with commas
+between them, a value as in Python, or for a function the place where it stands (`--declare step=model.py:step`).
 [adapting.md](adapting.md) has examples, and the weights that `load` of a multi-head module is given."""
 
 

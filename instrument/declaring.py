@@ -1,13 +1,14 @@
 """What `--declare FIELD=VALUE` says of a subject, beside what its declaration does."""
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from headcheck.errors import SubjectError
+from headcheck.loading import load
 
 NOT_SAID = ("function", "name")
 """Fields that the subject itself tells."""
@@ -16,7 +17,8 @@ WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "
 
 
 def declaring(declaration: Any, said: Iterable[str]) -> Any:
-    """The declaration with each FIELD=VALUE in the place of its own. VALUE: a word, or Python as in a file.
+    """The declaration with each FIELD=VALUE in the place of its own. VALUE: a word, Python as in a file, or where a
+    function stands, as a subject is named.
 
     SubjectError: there is no such field, or it takes no such value.
     """
@@ -30,12 +32,18 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
             close = get_close_matches(field, types, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(types)}"
             raise SubjectError(f"a subject of the role {declaration.role} declares no {field!r} ({hint})")
-        read = _value(value)
+        read = load(value)[0] if _is_named(value, types[field]) else _value(value)
         fitting = [each for each in (read, _several(read)) if _fits(each, types[field])]
         if not fitting:
             raise SubjectError(f"cannot take --declare {text!r}; {field} is {in_words(types[field])}")
         changes[field] = fitting[0]
     return declaration.but(**changes) if changes else declaration
+
+
+def _is_named(value: str, kind: Any) -> bool:
+    """Whether a function is meant, which stands in a file or a module."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return ":" in value and any(get_origin(part) is Callable for part in parts)
 
 
 def in_words(kind: Any) -> str:
@@ -47,6 +55,8 @@ def in_words(kind: Any) -> str:
         return " or ".join(map(repr, parts))
     if origin is tuple:
         return f"several, each {in_words(parts[0])}"
+    if origin is Callable:
+        return "a function, as FILE.py:NAME or MODULE:NAME"
     if origin is Mapping:
         return "a mapping such as \"{'attn_mask': 'bias'}\""
     return WORDS.get(kind, "what only a file can declare")
@@ -81,5 +91,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, dict) and all(
             _fits(key, parts[0]) and _fits(of_it, parts[1]) for key, of_it in value.items()
         )
+    if origin is Callable:
+        return callable(value)
     plain = isinstance(kind, type) and isinstance(value, (int, float) if kind is float else kind)
     return plain and (kind is bool or not isinstance(value, bool))

@@ -82,6 +82,7 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     """The role that its name or first parameter points to, or all that are roles of modules."""
     words = {
         "multi_head_attention": ("att",),
+        "seq2seq": ("source", "src"),
         "causal_lm": ("token", "ids", "idx"),
         "vision": ("image", "pixel"),
     }

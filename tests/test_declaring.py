@@ -86,6 +86,18 @@ def test_values_are_words_or_python() -> None:
     assert declaring(changed, ["masks=None"]).masks is None
 
 
+def test_a_function_is_named_by_where_it_stands(tmp_path: Path) -> None:
+    """As a subject is."""
+    (tmp_path / "model.py").write_text("def step(module, tokens, cache): ...\n")
+    declaration = headcheck.CausalLM(added)
+    assert declaring(declaration, [f"step={tmp_path}/model.py:step"]).step.__name__ == "step"
+    assert declaring(declaration, ["step=None"]).step is None
+    with pytest.raises(SubjectError, match=r"step is a function, as FILE\.py:NAME or MODULE:NAME or None"):
+        declaring(declaration, ["step=decode"])
+    with pytest.raises(SubjectError, match=r"model\.py has no attribute 'setp'"):
+        declaring(declaration, [f"step={tmp_path}/model.py:setp"])
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
