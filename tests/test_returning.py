@@ -89,11 +89,18 @@ def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
+def boolean_by_the_name_of_torch(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Any:
+    """A mask that torch's name says may be added, and is not."""
+    return weighted(query, key, value, attn_mask)
+
+
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
         (unscaled, "a plain call is right for a scale of 1, and wrong for 1 / sqrt(head_dim)"),
-        (weighted, "--declare masks=boolean"),
+        (boolean_by_the_name_of_torch, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),
         (bottom_right, "a plain call is right with --declare causal=bottom-right"),
     ],

@@ -4,15 +4,16 @@ No law knows which implementation stands behind it. Whatever the implementation 
 finding here.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headcheck.attention import packs
+from headcheck.attention.answers import Answer, Gradients, copied, each_part
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import from_tiled, of_shape, to_tiled, with_axes
 from headcheck.attention.inputs import Inputs
@@ -27,24 +28,6 @@ from headcheck.signatures import must_be_given, tensors_by_name
 
 BROADCAST = "broadcast"
 """Refused: masks with axes of one."""
-
-
-class Answer(NamedTuple):
-    """What one call gave, in canonical form and on the subject's device."""
-
-    output: Tensor
-    log_sum_exp: Tensor | None = None
-    weights: Tensor | None = None
-
-
-class Gradients(NamedTuple):
-    """Observed gradients; None where the output does not depend on that input for autograd."""
-
-    query: Tensor | None
-    key: Tensor | None
-    value: Tensor | None
-    bias: Tensor | None
-    sinks: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -156,7 +139,7 @@ class Edge:
         """One call without gradients."""
         arguments = self.arguments_for(x, log_sum_exp=log_sum_exp, weights=weights)
         with torch.no_grad():
-            return _copied(self.run(x, arguments))
+            return copied(self.run(x, arguments))
 
     def log_sum_exp(self, x: Inputs) -> Tensor:
         """The returned log-sum-exp (batch, heads, q_len)."""
@@ -362,7 +345,7 @@ class Edge:
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
-            return _each(answer, lambda part: from_tiled(part, x.kv_heads))
+            return each_part(answer, lambda part: from_tiled(part, x.kv_heads))
         return answer
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
@@ -390,17 +373,6 @@ class Edge:
         if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
             gradient = of_shape(gradient, x.attn_mask.shape)
         return gradient
-
-
-def _each(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
-    """The same change made to the output and to whatever came with it."""
-    extras = [None if part is None else change(part) for part in answer[1:]]
-    return Answer(change(answer.output), *extras)
-
-
-def _copied(answer: Answer) -> Answer:
-    """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
-    return _each(answer, lambda part: part.detach().clone())
 
 
 def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
