@@ -269,15 +269,17 @@ def test_a_law_that_runs_out_of_memory_is_broken() -> None:
 def test_a_subject_that_hangs_is_a_finding() -> None:
     """It is stopped at the limit, though it catches all exceptions; the next example has its own time."""
 
+    tried = False
+
     def hangs(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        end = time.perf_counter() + 30
+        end = time.perf_counter() + (30 if tried else 0)
         while time.perf_counter() < end:
             with suppress(Exception):
                 time.sleep(0.01)
         return query
 
     engine = engine_of(Attention(hangs, dtypes=("float32",), arithmetic="native"), replace(TINY, limit_s=0.2))
-    began = time.perf_counter()
+    tried, began = True, time.perf_counter()
     row = engine.judge(all_laws()[OUTPUT])
     assert time.perf_counter() - began < 5
     assert (row.outcome, row.reason) == ("breaks", "did not return within 0.2 s")
