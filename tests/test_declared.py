@@ -170,6 +170,20 @@ def test_grouped_heads_are_found_without_an_argument_for_them(
     assert engine.judge(all_laws()["attention/heads/grouped-heads-equal-repeated-heads"]).outcome == outcome
 
 
+def test_grouped_heads_are_found_in_sixteen_bits_alone() -> None:
+    """However coarsely it rounds, step by step."""
+
+    def stepwise(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        assert query.dtype == torch.bfloat16
+        group = query.shape[1] // key.shape[1]
+        scores = (query / query.shape[-1] ** 0.5) @ key.repeat_interleave(group, 1).mT
+        return torch.softmax(scores, dim=-1) @ value.repeat_interleave(group, 1)
+
+    prepared, notes = role.prepare(Attention(stepwise), dtypes=("bfloat16",), device="cpu", seed=0)
+    assert prepared.has("grouped_heads")
+    assert not any(note.startswith("fewer key heads") for note in notes)
+
+
 def test_fewer_key_heads_that_are_taken_and_not_judged_are_told() -> None:
     """Nobody can say whether they are meant."""
 
