@@ -133,7 +133,7 @@ class _Conventions(_Common):
     """How many axes attn_mask may have: 2 (q_len, kv_len), 3 (with heads), 4 (with batch)."""
     mask_broadcast: bool | None = None
     """Whether axes of attn_mask may be 1 or left out; False: it is (batch, heads, q_len, kv_len). None: they may, unless
-    plain calls refuse each such mask."""
+    plain calls refuse each such mask in so many words."""
     true_means: Literal["keep", "block"] = "keep"
     """What True says in a boolean mask: the key is kept, or it is blocked."""
     causal: Alignment | Literal[False] | None = None
@@ -143,7 +143,7 @@ class _Conventions(_Common):
     nothing, of the other heads of that query neither. None: zeros, and if not, other laws avoid such rows."""
     masks: tuple[str, ...] | None = None
     """The kinds of attn_mask: 'boolean', 'additive'; () for none. None: both, but for a kind that plain calls refuse, or
-    that has another effect there where the argument has another name than torch's."""
+    that they read as the other kind, where the argument has another name than torch's."""
     mask_with_causal: Literal["and", "refused"] | None = None
     """What both together do; None: they compose or are refused, never is one dropped."""
     masked_nan: Literal["stopped", "leaks"] = "leaks"

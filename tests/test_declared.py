@@ -478,7 +478,7 @@ def test_a_mask_and_its_gradient_in_other_axes() -> None:
     with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
         with_axes(torch.stack([mask, ~mask]), 2)
     gradient = torch.ones(2, 3, 4, 5)
-    assert torch.equal(of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0))
+    assert torch.equal(of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0, dtype=torch.float64))
     assert of_shape(gradient[0, 0], torch.Size([1, 1, 4, 5])).shape == (1, 1, 4, 5)
     with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
         of_shape(gradient[0, 0], torch.Size([3, 4, 5]))
@@ -513,6 +513,49 @@ def hiding_by_another_name(query: Tensor, key: Tensor, value: Tensor, mask: Tens
         else torch.zeros(mask.shape, dtype=query.dtype).masked_fill(mask == 0, -torch.inf)
     )
     return adding(query, key, value, hidden)
+
+
+def halving_by_another_name(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> Any:
+    """A boolean mask hides, and a bias counts half: a bug, and no mask of one kind."""
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        return hiding_by_another_name(query, key, value, attention_mask)
+    return adding(query, key, value, None if attention_mask is None else attention_mask / 2)
+
+
+def test_a_bug_in_one_kind_of_masks_is_judged_whatever_the_name() -> None:
+    """It is not read as the other kind, so that it is no convention."""
+    prepared, _ = role.prepare(Attention(halving_by_another_name), dtypes=("float32",), device="cpu", seed=0)
+    assert prepared.has("boolean")
+    assert prepared.has("additive")
+
+
+def crashing_where_an_axis_is_one(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Any:
+    """Masks are viewed as whole ones."""
+    whole = (*query.shape[:3], key.shape[2])
+    return canonical_attention(
+        query, key, value, attn_mask=None if attn_mask is None else attn_mask.view(whole)
+    )
+
+
+def refusing_where_an_axis_is_one(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Any:
+    """The same in so many words."""
+    if attn_mask is not None and attn_mask.shape != (*query.shape[:3], key.shape[2]):
+        raise ValueError("attn_mask is (batch, heads, q_len, kv_len)")
+    return canonical_attention(query, key, value, attn_mask=attn_mask)
+
+
+@pytest.mark.parametrize("kind", [None, ("additive",)])
+def test_masks_with_axes_of_one_may_be_refused_and_not_crash(kind: tuple[str, ...] | None) -> None:
+    """In so many words it is a convention, otherwise a law says what is wrong; with declared kinds likewise."""
+    for function, taken in ((crashing_where_an_axis_is_one, True), (refusing_where_an_axis_is_one, False)):
+        declared = Attention(function, masks=kind)
+        assert role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)[0].broadcasts is taken
 
 
 def test_a_mask_by_another_name_may_be_of_one_kind() -> None:

@@ -32,7 +32,7 @@ def with_axes(mask: Tensor, axes: int) -> Tensor:
 def of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
     """The gradient of a mask of that shape, which was given in another. NotApplicable: with axes left out."""
     if gradient.ndim >= len(shape):
-        return gradient.sum_to_size(shape)
+        return gradient.double().sum_to_size(shape)  # No rounding of our own.
     if shape[: len(shape) - gradient.ndim].numel() > 1:
         raise NotApplicable(f"takes no attn_mask of {len(shape)} axes")
     return gradient.reshape(shape)

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+import torch
+
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -64,14 +66,14 @@ def _scale_note(trial: AttentionSubject) -> str:
 
 def _mask_note(trial: AttentionSubject) -> str:
     """Of which kind the masks are, where those of the other kind have another effect."""
-    other = misread(trial)
+    other = _misread(trial)
     if other is None:
         return ""
     kind, words = ("boolean", "an additive") if other == "additive" else ("additive", "a boolean")
     return f"{words} attn_mask has another effect than torch's: if none is meant, --declare masks={kind}"
 
 
-def misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
+def _misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
     """The kind of masks that have another effect than torch's, where those of the other kind do not."""
     if trial.declaration.masks is not None or not (trial.has("boolean") and trial.has("additive")):
         return None
@@ -80,6 +82,28 @@ def misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
     if boolean is additive:
         return None
     return "additive" if boolean else "boolean"
+
+
+def read_as_the_other(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
+    """The kind of masks that is read as if it were the other: booleans added as 0 and 1, or numbers taken for true.
+
+    Where a kind has yet another effect, a law will say so.
+    """
+    kind = _misread(trial)
+    if kind is None:
+        return None
+    x = built(trial, MASKED.but(dtype=trial.dtypes[0]))
+    assert x.attn_mask is not None
+    odd = (torch.arange(x.kv_len) % 2 == 1).expand(x.attn_mask.shape)
+    numbers = x.but(attn_mask=odd.to(x.dtype), generic=False)
+    given = x.but(attn_mask=odd, generic=False) if kind == "boolean" else numbers
+    meant = [numbers] if kind == "boolean" else [x.but(attn_mask=keep, generic=False) for keep in (odd, ~odd)]
+    try:
+        output = trial(given)
+    except (LawBroken, NotApplicable):
+        return None
+    explained = (not within(output, trial.expected(each), trial.strict_bound(each)).broken for each in meant)
+    return kind if any(explained) else None
 
 
 def _right_if(trial: AttentionSubject, case: Case, field: str, value: str) -> bool:

@@ -13,7 +13,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.edge import BROADCAST
 from headcheck.attention.features import FEATURES
-from headcheck.attention.hints import hints, misread
+from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
@@ -55,7 +55,7 @@ TAKEN_NOTE = (
 )
 PLAINLY = ", as a plain call shows:"
 OF_TORCH = "attn_mask"
-"""The name of a mask of both kinds, as torch documents it; by another name one kind may be meant."""
+"""The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
 WHOLE_MASKS = ("bhqk", "hqk", "qk")
 """A mask of each rank, with no axis of one."""
 HALF = 0.5
@@ -94,7 +94,7 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
     declaration, notes = trial.declaration, []
     trial.refused.update(_refused(trial))
-    if trial.arguments.get("attn_mask") != OF_TORCH and (kind := misread(trial)):
+    if trial.arguments.get("attn_mask") != OF_TORCH and (kind := read_as_the_other(trial)):
         trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
     grouped, note = _grouped_heads(trial)
     notes += [note] if note else []
@@ -196,7 +196,8 @@ def _refused_masks(trial: AttentionSubject, masked: Case, refused: Mapping[str, 
         return {"attn_mask": refused["additive"]}
     if not trial.has("attn_mask"):
         return {}
-    masked = masked.but(mask_form="additive" if "boolean" in refused else "boolean")
+    boolean = trial.has("boolean") and "boolean" not in refused
+    masked = masked.but(mask_form="boolean" if boolean else "additive")
     declared = trial.declaration
     if declared.mask_broadcast is None and (why := _broadcast_refused(trial, masked.but(batch=2))):
         return {BROADCAST: f"takes no attn_mask with axes of one{PLAINLY} {why}"}
@@ -210,12 +211,12 @@ def _refused_masks(trial: AttentionSubject, masked: Case, refused: Mapping[str, 
 
 
 def _broadcast_refused(trial: AttentionSubject, masked: Case) -> str | None:
-    """Why no mask with axes of one works, where a whole one does; None if one does."""
+    """In which words every mask with axes of one is refused, where a whole one works; None if one is not."""
     whole, *smaller = (masked.but(mask_axes=axes) for axes in AXES if len(axes) == len(AXES[0]))
     if attempt(trial, whole):
         return None
-    reasons = [why for each in smaller if (why := attempt(trial, each))]
-    return reasons[0] if len(reasons) == len(smaller) else None
+    failures = [failure_of(trial, built(trial, each)) for each in smaller]
+    return str(failures[0]) if all(map(_is_refusal, failures)) else None
 
 
 def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
