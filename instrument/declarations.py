@@ -43,6 +43,12 @@ PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
 """What a call may return."""
+BROADCAST_SHAPES = ("bhqk", "1hqk", "b1qk", "11qk", "b11k", "bh1k", "bhq1", "hqk", "qk")
+"""Shapes of a mask that torch broadcasts to (batch, heads, q_len, kv_len): 1 is an axis of one, others are left out."""
+MASK_SHAPES = (*BROADCAST_SHAPES, "bqk", "bk")
+"""Shapes of a mask: those, and two that leave out axes between others."""
+FOUR_AXES = tuple(shape for shape in MASK_SHAPES if len(shape) == len("bhqk"))
+"""Shapes of a mask that leave out no axis."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 LOW_PRECISION = ("bfloat16", "float16")
 
@@ -129,11 +135,10 @@ class _Conventions(_Common):
     any_strides: bool | None = None
     """Whether query, key and value may have a last axis whose stride is not 1; they may, where a plain call does not
     refuse it in so many words."""
-    mask_ranks: tuple[int, ...] | None = None
-    """How many axes attn_mask may have: 2 (q_len, kv_len), 3 (with heads), 4 (with batch)."""
-    mask_broadcast: bool | None = None
-    """Whether axes of attn_mask may be 1 or left out; False: it is (batch, heads, q_len, kv_len). None: they may, unless
-    plain calls refuse each such mask in so many words."""
+    mask_shapes: tuple[str, ...] | None = None
+    """In which shapes attn_mask may come: 'bhqk' is (batch, heads, q_len, kv_len), a 1 is an axis of one, and a letter
+    left out is an axis left out; 'bk' is a mask of the keys (batch, kv_len). None: all that torch broadcasts, but for
+    those that plain calls refuse in so many words."""
     true_means: Literal["keep", "block"] = "keep"
     """What True says in a boolean mask: the key is kept, or it is blocked."""
     causal: Alignment | Literal[False] | None = None
@@ -208,7 +213,7 @@ class Attention(Declaration, _Conventions):
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
     }
-    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_ranks": (2, 3, 4), "returns": RETURNED}
+    EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES, "returns": RETURNED}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,10 +229,8 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(
                 f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
             )
-        if self.mask_ranks == ():
-            raise SubjectError(
-                "mask_ranks=() names no numbers of axes; masks=() says that there are no masks"
-            )
+        if self.mask_shapes == ():
+            raise SubjectError("mask_shapes=() names no shape; masks=() says that there are no masks")
         dims: object = self.head_dims  # Whatever was written.
         if dims is not None and not (isinstance(dims, tuple) and dims and all(map(_counts, dims))):
             raise SubjectError(f"head_dims={dims!r} names no head dims: head_dims=(64, 128)")

@@ -14,7 +14,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.reference.canonical import canonical_attention
 from headcheck.subjects import builtins
 
@@ -107,7 +107,7 @@ def one_at_a_time(
 
 STRICT = {
     "bare": Attention(bare, dtypes=("float64",)),
-    "boolean": Attention(boolean_4d, masks=("boolean",), mask_ranks=(4,)),
+    "boolean": Attention(boolean_4d, masks=("boolean",), mask_shapes=FOUR_AXES),
     "additive": Attention(additive_only, masks=("additive",)),
     "square": Attention(square, rectangular=False, value_dim=False, any_strides=False),
     "refused": Attention(one_at_a_time, mask_with_causal="refused", scale_with_causal="positive"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.arithmetic import named
-from headcheck.attention.forms import of_shape, with_axes
+from headcheck.attention.forms import gradient_of_shape, in_broadcast_shape, of_shape, shape_for
 from headcheck.attention.role import role
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention
@@ -388,7 +388,7 @@ def test_a_function_in_a_declaration_is_told_by_its_name() -> None:
     ("declaration", "field", "wrong"),
     [
         (headcheck.Attention, "masks", ("float",)),
-        (headcheck.Attention, "mask_ranks", (1,)),
+        (headcheck.Attention, "mask_shapes", ("kq",)),
         (headcheck.MultiHeadAttention, "mask_shapes", ("kq",)),
         (headcheck.Encoder, "padding", ("both",)),
         (headcheck.CausalLM, "padding", ("both",)),
@@ -472,22 +472,34 @@ def test_float64_in_float32_may_be_declared() -> None:
 
 def test_a_mask_and_its_gradient_in_other_axes() -> None:
     """Axes of one come and go, what is alike is said once, and what differs cannot be."""
-    mask = torch.tensor([[True, False], [True, True]])
-    assert with_axes(mask, 4).shape == (1, 1, 2, 2)
-    assert torch.equal(with_axes(mask.expand(3, 2, 2, 2).clone(), 2), mask)
-    with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
-        with_axes(torch.stack([mask, ~mask]), 2)
+    mask, sizes = torch.tensor([[True, False], [True, True]]), (3, 4, 2, 2)
+    assert shape_for(mask, ("bhqk",), sizes) == "bhqk"
+    assert of_shape(mask, "bhqk", sizes).shape == sizes
+    whole = mask.expand(sizes).clone()
+    assert shape_for(whole, ("qk", "bk"), sizes) == "qk"
+    assert torch.equal(of_shape(whole, "qk", sizes), mask)
+    keys = mask[:, None, None, :].expand(2, 4, 5, 2)
+    assert shape_for(keys, ("qk", "bk"), (2, 4, 5, 2)) == "bk"
+    assert torch.equal(of_shape(keys, "bk", (2, 4, 5, 2)), mask)
+    assert of_shape(keys, "bqk", (2, 4, 5, 2)).shape == (2, 5, 2)
+    with pytest.raises(
+        NotApplicable, match="takes attn_mask in the shape qk only, which cannot say this one"
+    ):
+        shape_for(keys, ("qk",), (2, 4, 5, 2))
+    assert in_broadcast_shape(mask, "bk").shape == (2, 1, 1, 2)
     gradient = torch.ones(2, 3, 4, 5)
-    assert torch.equal(of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0, dtype=torch.float64))
-    assert of_shape(gradient[0, 0], torch.Size([1, 1, 4, 5])).shape == (1, 1, 4, 5)
+    assert torch.equal(
+        gradient_of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0, dtype=torch.float64)
+    )
+    assert gradient_of_shape(gradient[0, 0], torch.Size([1, 1, 4, 5])).shape == (1, 1, 4, 5)
     with pytest.raises(NotApplicable, match="takes no attn_mask of 3 axes"):
-        of_shape(gradient[0, 0], torch.Size([3, 4, 5]))
+        gradient_of_shape(gradient[0, 0], torch.Size([3, 4, 5]))
 
 
 def test_no_numbers_of_axes_and_no_order_of_letters_are_refused() -> None:
     """In one line that names the cure."""
     with pytest.raises(SubjectError, match=r"masks=\(\) says that there are no masks"):
-        Attention(repeating, mask_ranks=())
+        Attention(repeating, mask_shapes=())
     with pytest.raises(SubjectError, match="output_layout='bsd' is no order of the letters"):
         Attention(repeating, output_layout="bsd")
 
@@ -555,7 +567,45 @@ def test_masks_with_axes_of_one_may_be_refused_and_not_crash(kind: tuple[str, ..
     """In so many words it is a convention, otherwise a law says what is wrong; with declared kinds likewise."""
     for function, taken in ((crashing_where_an_axis_is_one, True), (refusing_where_an_axis_is_one, False)):
         declared = Attention(function, masks=kind)
-        assert role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)[0].broadcasts is taken
+        prepared, _ = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+        assert (len(prepared.mask_forms) > 1) is taken
+
+
+def hiding_keys(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+    """A mask of the keys (batch, kv_len), True is padding."""
+    keep = None if key_padding_mask is None else ~key_padding_mask[:, None, None, :]
+    return canonical_attention(query, key, value, attn_mask=keep)
+
+
+def hiding_the_keys_of_the_first(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Any:
+    """The padding of the first sequence is that of all."""
+    return hiding_keys(query, key, value, None if mask is None else mask[:1].expand(mask.shape))
+
+
+def hiding_by_sequence(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+    """A mask (batch, q_len, kv_len), True keeps."""
+    return canonical_attention(query, key, value, attn_mask=None if mask is None else mask.unsqueeze(1))
+
+
+def test_a_mask_of_the_keys_is_found_and_judged() -> None:
+    """A function of no mask that torch broadcasts: its own shape is seen; declared, a bug in it is caught."""
+    arguments = {"attn_mask": "key_padding_mask"}
+    for declared, shape, form in (
+        (Attention(hiding_keys, arguments=arguments, true_means="block"), "bk", "b11k"),
+        (Attention(hiding_by_sequence), "bqk", "b1qk"),
+    ):
+        prepared, notes = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+        assert prepared.mask_forms == (form,)
+        assert f"takes attn_mask in the shape {shape}: as if declared, mask_shapes={shape}" in notes
+        assert engine_of(declared).judge(all_laws()[OUTPUT]).outcome == "holds"
+    for right, function in ((True, hiding_keys), (False, hiding_the_keys_of_the_first)):
+        declared = Attention(
+            function, arguments=arguments if right else {}, mask_shapes=("bk",), true_means="block"
+        )
+        outcome = engine_of(declared).judge(all_laws()[OUTPUT]).outcome
+        assert outcome == ("holds" if right else "breaks")
 
 
 def test_a_mask_by_another_name_may_be_of_one_kind() -> None:

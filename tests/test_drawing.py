@@ -14,9 +14,9 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import DRAWN_LAYOUTS
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.layouts import MASK_LAYOUTS, MIXED, lay_out
-from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS
+from headcheck.attention.patterns import DEAD_ROWS, PATTERNS
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import DTYPES
+from headcheck.declarations import BROADCAST_SHAPES, DTYPES
 from tests.drawn import (
     DRAWN,
     SEEDED,
@@ -150,7 +150,7 @@ OF_FIELDS: dict[str, tuple[Any, ...]] = {
     "values": tuple(REGIMES),
     "mask": tuple(PATTERNS),
     "mask_form": ("boolean", "additive", "lowest", "bias"),
-    "mask_axes": AXES,
+    "mask_axes": BROADCAST_SHAPES,
     "layout": (*DRAWN_LAYOUTS, *MIXED),
     "mask_layout": tuple(MASK_LAYOUTS),
     "cotangent_layout": DRAWN_LAYOUTS,

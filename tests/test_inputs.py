@@ -21,11 +21,11 @@ from headcheck.attention import values
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED, lay_out, lay_out_mask
-from headcheck.attention.patterns import AXES, DEAD_ROWS, PATTERNS, restrict
+from headcheck.attention.patterns import DEAD_ROWS, PATTERNS, restrict
 from headcheck.attention.role import OPTIONS, role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.values import CONTINUOUS, REGIMES
-from headcheck.declarations import Attention
+from headcheck.declarations import BROADCAST_SHAPES, Attention
 from headcheck.errors import CaseError
 from headcheck.recipes import options_of
 from headcheck.roles import HOMES
@@ -313,7 +313,7 @@ def test_only_marked_patterns_leave_dead_rows(name: str) -> None:
     assert (dead > 0) == (name in DEAD_ROWS)
 
 
-@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("axes", BROADCAST_SHAPES)
 def test_a_restricted_mask_has_the_axes_that_its_name_says(axes: str) -> None:
     """1 stands for an axis of size 1; leading axes may be absent; the rest is the mask's own first part."""
     sizes = {"b": 2, "h": 3, "q": 4, "k": 5, "1": 1}

@@ -12,6 +12,7 @@ import torch
 import headcheck
 from headcheck.baseline import KINDS, Known, compare, in_range, read_baseline
 from headcheck.command import main
+from headcheck.declarations import FOUR_AXES
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.functions.sinusoidal_inputs import Sinusoidal
 from headcheck.loading import is_declaration, load
@@ -142,7 +143,7 @@ def test_a_mask_made_by_a_law_comes_in_a_form_that_is_taken():
         return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask)
 
     declared = headcheck.Attention(
-        four_axes_only, mask_ranks=(4,), nan_scores="may-vanish", grouped_heads=False
+        four_axes_only, mask_shapes=FOUR_AXES, nan_scores="may-vanish", grouped_heads=False
     )
     laws = ("padding-equals-truncation", "a-bias-of-log-two", "the-bias-gets-its-gradient")
     assert headcheck.verify(declared, profile="quick", dtype="float32", laws=laws).conforms

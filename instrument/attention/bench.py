@@ -8,6 +8,7 @@ import torch
 
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
+from headcheck.attention.forms import canonical_shape
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes import sized
@@ -58,7 +59,8 @@ class Bench:
             "head_dim": 4,
             "value_dim": 4,
         }
-        x = self.built(alignment, seed=1, **{**sizes, **fields})
+        forms = {"mask_axes": self.subject().mask_forms[0]} if "mask" in fields else {}
+        x = self.built(alignment, seed=1, **{**sizes, **forms, **fields})
         return x.but(query=torch.zeros_like(x.query))
 
     def built(self, alignment: masks.Alignment = "top-left", **fields: Any) -> Inputs:
@@ -94,6 +96,16 @@ class Bench:
             return not within(subject(x), subject.expected(wanted), subject.bound(wanted)).broken
         except (LawBroken, NotApplicable):
             return False
+
+    def reads_mask_of(self, shape: str) -> bool:
+        """Whether masks of a shape have their effect, of one kind and of one meaning at least."""
+        axes = canonical_shape(shape)
+        cases = [self.inputs(mask="random", mask_axes=axes, mask_form=form) for form in ("boolean", "bias")]
+        return any(
+            self.fits(x, masks=None, mask_shapes=(shape,), true_means=meaning)
+            for x in cases
+            for meaning in ("keep", "block")
+        )
 
     def which(
         self,

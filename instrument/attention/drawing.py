@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from headcheck.attention import patterns
 from headcheck.attention.case import Case
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
-from headcheck.attention.patterns import AXES, PATTERNS
+from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.sizes import sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
+from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.numbers import A_DOZEN, numbers_that_fit
 from headcheck.recipes import RARELY
 
@@ -168,7 +169,7 @@ def _with_visibility(random: Random, case: Case, subject: AttentionSubject) -> C
             mask=random.choice(tuple(PATTERNS)),
             mask_form=form,
             mask_layout=_sometimes(random, 0.3, tuple(MASK_LAYOUTS)) or "contiguous",
-            mask_axes=random.choice(("bhqk", "bhqk", *AXES)),
+            mask_axes=random.choice(("bhqk", "bhqk", *BROADCAST_SHAPES)),
         )
     return case.but(is_causal=is_causal)
 

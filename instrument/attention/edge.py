@@ -15,19 +15,31 @@ from torch import Tensor
 from headcheck.attention import packs
 from headcheck.attention.answers import Answer, Gradients, copied, each_part
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
-from headcheck.attention.forms import from_tiled, of_shape, to_tiled, with_axes
+from headcheck.attention.forms import (
+    canonical_shape,
+    expanded_sizes,
+    from_tiled,
+    gradient_of_shape,
+    in_broadcast_shape,
+    of_shape,
+    shape_for,
+    to_tiled,
+)
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
-from headcheck.attention.patterns import AXES
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import ADDED, PACKED, Attention, accepted_arguments
+from headcheck.declarations import (
+    ADDED,
+    BROADCAST_SHAPES,
+    MASK_SHAPES,
+    PACKED,
+    Attention,
+    accepted_arguments,
+)
 from headcheck.reference.masks import Alignment
 from headcheck.signatures import must_be_given, tensors_by_name
-
-BROADCAST = "broadcast"
-"""Refused: masks with axes of one."""
 
 
 @dataclass(frozen=True)
@@ -97,23 +109,12 @@ class Edge:
         return self.lacks(feature) is None
 
     @property
-    def broadcasts(self) -> bool:
-        """Whether attn_mask may have axes of one, or fewer than four."""
-        declared = self.declaration.mask_broadcast
-        return BROADCAST not in self.refused if declared is None else declared
-
-    def takes_mask_of(self, axes: int) -> bool:
-        """Whether attn_mask may have so many axes."""
-        if not self.broadcasts:
-            return axes == len(AXES[0])
-        declared = self.declaration.mask_ranks
-        return axes in declared if declared is not None else f"mask of {axes} axes" not in self.refused
-
-    @property
     def mask_forms(self) -> tuple[str, ...]:
-        """The forms of `patterns.AXES` that attn_mask may have, the largest first."""
-        forms = AXES if self.broadcasts else AXES[:1]
-        return tuple(form for form in forms if self.takes_mask_of(len(form)))
+        """The broadcast shapes that attn_mask may have, the largest first."""
+        declared = self.declaration.mask_shapes or BROADCAST_SHAPES
+        return tuple(
+            dict.fromkeys(canonical_shape(shape) for shape in sorted(declared, key=MASK_SHAPES.index))
+        )
 
     @property
     def is_packed(self) -> bool:
@@ -268,12 +269,13 @@ class Edge:
             mask = to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
         if self.declaration.true_means == "block" and mask.dtype == torch.bool:
             mask = ~mask
-        if not self.takes_mask_of(mask.ndim):  # A law's own mask, in a form that the subject takes.
-            mask = with_axes(mask, len(self.mask_forms[0]))
-        if not self.broadcasts:
-            mask = mask.expand(x.may_attend.shape)
+        sizes, shapes = (x.batch, x.heads, x.q_len, x.kv_len), self.declaration.mask_shapes
+        largest: tuple[int, ...] = sizes
+        if shapes is not None:
+            shape = shape_for(mask, shapes, sizes)
+            mask, largest = of_shape(mask, shape, sizes), expanded_sizes(shape, shapes, sizes)
         moved = mask.to(self.device) if self.device != "cpu" else mask
-        return lay_out_mask(moved, x.mask_layout, tuple(x.may_attend.shape[-len(self.mask_forms[0]) :]))
+        return lay_out_mask(moved, x.mask_layout, largest)
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
@@ -365,13 +367,18 @@ class Edge:
             return None
         if name in ("query", "key", "value"):
             gradient = self.canonical(gradient, x.batch)
+        if name == "attn_mask" and x.attn_mask is not None and self.declaration.mask_shapes is not None:
+            sizes = (x.batch, x.heads, x.q_len, x.kv_len)
+            gradient = in_broadcast_shape(
+                gradient, shape_for(x.attn_mask, self.declaration.mask_shapes, sizes)
+            )
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         with_heads = gradient.ndim > 2 and gradient.shape[-3] == x.heads
         if tiled and with_heads and name in ("query", "attn_mask"):
             by_batch = gradient.reshape(-1, *gradient.shape[-3:])
             gradient = from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
         if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
-            gradient = of_shape(gradient, x.attn_mask.shape)
+            gradient = gradient_of_shape(gradient, x.attn_mask.shape)
         return gradient
 
 

@@ -1,9 +1,12 @@
-"""Tensors in the form that a subject takes: heads in another order, masks with more axes or fewer."""
+"""Tensors in the form that a subject takes: heads in another order, masks in another shape."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from headcheck.comparison import NotApplicable
+from headcheck.declarations import BROADCAST_SHAPES
 
 
 def to_tiled(x: Tensor, kv_heads: int) -> Tensor:
@@ -18,21 +21,67 @@ def from_tiled(x: Tensor, kv_heads: int) -> Tensor:
     return by_key_head.transpose(1, 2).flatten(1, 2)
 
 
-def with_axes(mask: Tensor, axes: int) -> Tensor:
-    """The same mask with so many axes. NotApplicable: along an axis that would be lost it differs."""
-    if mask.ndim < axes:
-        return mask.reshape((1,) * (axes - mask.ndim) + tuple(mask.shape))
-    for _ in range(mask.ndim - axes):
-        if not torch.equal(mask, mask[:1].expand(mask.shape)):
-            raise NotApplicable(f"takes no attn_mask of {mask.ndim} axes")
-        mask = mask[0]
+def canonical_shape(shape: str) -> str:
+    """The broadcast shape of the same mask: with axes of one where axes are left out between others."""
+    return {"bqk": "b1qk", "bk": "b11k"}.get(shape, shape)
+
+
+def shape_for(mask: Tensor, shapes: Sequence[str], sizes: Sequence[int]) -> str:
+    """The shape of `shapes` that a mask has, or else the first that can say what it says.
+
+    sizes: (batch, heads, q_len, kv_len). NotApplicable: none can.
+    """
+    having = (shape for shape in shapes if _sizes(canonical_shape(shape), sizes) == tuple(mask.shape))
+    saying = (shape for shape in shapes if _can_say(canonical_shape(shape), mask))
+    found = next(having, None) or next(saying, None)
+    if found is None:
+        raise NotApplicable(
+            f"takes attn_mask in the shape {' or '.join(shapes)} only, which cannot say this one"
+        )
+    return found
+
+
+def of_shape(mask: Tensor, shape: str, sizes: Sequence[int]) -> Tensor:
+    """The mask in a shape that can say it."""
+    axes = canonical_shape(shape)
+    whole = mask.reshape((1,) * (len(sizes) - mask.ndim) + tuple(mask.shape))
+    for position, axis in enumerate(axes.rjust(len(sizes), "1")):
+        if axis == "1":
+            whole = whole.narrow(position, 0, min(1, whole.shape[position]))
+    return whole.expand([1] * (len(sizes) - len(axes)) + [*_sizes(axes, sizes)]).reshape(_sizes(shape, sizes))
+
+
+def in_broadcast_shape(mask: Tensor, shape: str) -> Tensor:
+    """A mask in one of the shapes, with axes of one where the shape leaves out axes between others."""
+    left_out = [position for position, axis in enumerate(canonical_shape(shape)) if axis not in shape]
+    for position in left_out:
+        mask = mask.unsqueeze(position)
     return mask
 
 
-def of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
+def expanded_sizes(shape: str, shapes: Sequence[str], sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes to which torch may expand a mask of a shape, where only `shapes` are taken."""
+    whole = next((each for each in ("bhqk", "hqk", "qk") if each in shapes), shape)
+    fits = shape in BROADCAST_SHAPES and len(whole) >= len(shape)
+    return _sizes(whole if fits else shape, sizes)
+
+
+def gradient_of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
     """The gradient of a mask of that shape, which was given in another. NotApplicable: with axes left out."""
     if gradient.ndim >= len(shape):
         return gradient.double().sum_to_size(shape)  # No rounding of our own.
     if shape[: len(shape) - gradient.ndim].numel() > 1:
         raise NotApplicable(f"takes no attn_mask of {len(shape)} axes")
     return gradient.reshape(shape)
+
+
+def _sizes(shape: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    by_name = dict(zip("bhqk1", (*sizes, 1), strict=True))
+    return tuple(by_name[axis] for axis in shape)
+
+
+def _can_say(shape: str, mask: Tensor) -> bool:
+    """Whether a mask is the same along every axis that a shape has not, or has as an axis of one."""
+    axes = shape.rjust(4, "1")[-mask.ndim :]
+    lost = [position for position, axis in enumerate(axes) if axis == "1"]
+    return all(torch.equal(mask, mask.narrow(p, 0, min(1, mask.shape[p])).expand(mask.shape)) for p in lost)

@@ -135,12 +135,8 @@ def _from(case: Case, first: int) -> Tensor:
     return (torch.arange(case.kv_len) >= first).expand(_shape(case)).clone()
 
 
-AXES = ("bhqk", "1hqk", "b1qk", "11qk", "b11k", "bh1k", "bhq1", "hqk", "qk")
-"""The forms a mask may be given in: 1 stands for an axis of size 1; 'hqk' and 'qk' lack the leading axes."""
-
-
 def restrict(keep: Tensor, axes: str) -> Tensor:
-    """The mask in one of the forms of AXES, taken from its first batch, head or query where it has size 1."""
+    """The mask in one of BROADCAST_SHAPES, taken from its first batch, head or query where it has size 1."""
     for position, axis in enumerate(axes.rjust(4, " ")):
         if axis in "1 ":
             keep = keep.narrow(position, 0, 1)

@@ -23,7 +23,7 @@ from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import infer_arithmetic
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import DTYPES, LOW_PRECISION
+from headcheck.declarations import BROADCAST_SHAPES, DTYPES, LOW_PRECISION, MASK_SHAPES
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import additive
 
@@ -123,6 +123,21 @@ def boolean_mask(bench: Bench) -> Found:
     )
 
 
+@probe()
+def mask_shapes(bench: Bench) -> Found:
+    """In which shapes a mask may come, whatever True means in it."""
+    if bench.subject().lacks("attn_mask"):
+        return iter(())
+    fitting = tuple(shape for shape in MASK_SHAPES if bench.reads_mask_of(shape))
+    if fitting == BROADCAST_SHAPES:
+        return Finding(
+            "mask_shapes", "broadcast", "masks of each such shape have their effect", declarable=False
+        )
+    if not fitting:
+        return Finding("mask_shapes", None, "none fits", told=False)
+    return Finding("mask_shapes", fitting, "masks of these shapes have their effect")
+
+
 @probe(compared="masks", otherwise="none")
 def masks(bench: Bench) -> Finding:
     """Which kinds of masks have their effect."""
@@ -139,23 +154,6 @@ def masks(bench: Bench) -> Finding:
     if wrong:
         return Finding("masks", None, f"{' and '.join(wrong)}: taken, and of another effect", told=False)
     return Finding("masks", fitting, "each kind on equal scores has its effect")
-
-
-@probe()
-def mask_ranks(bench: Bench) -> Found:
-    """How many axes a mask may have."""
-    if bench.subject().lacks("attn_mask"):
-        return iter(())
-    ranks = {
-        len(axes): bench.inputs(mask="random", mask_axes=axes, mask_form=_mask_form(bench))
-        for axes in ("qk", "hqk", "bhqk")
-    }
-    fitting = tuple(rank for rank, x in ranks.items() if bench.fits(x, mask_ranks=None))
-    wrong = [str(r) for r, x in ranks.items() if r not in fitting and not bench.refusal(x, mask_ranks=None)]
-    if wrong or not fitting:
-        why = f"a mask of {' or '.join(wrong)} axes is taken, and of another effect" if wrong else "none fits"
-        return Finding("mask_ranks", None, why, told=False)
-    return Finding("mask_ranks", fitting, "masks of so many axes have their effect")
 
 
 @probe(compared="causal diagonal", otherwise="none")

@@ -10,10 +10,10 @@ from torch import Tensor
 from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.patterns import AXES, PATTERNS
+from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import PACKED, Attention, accepted_arguments
+from headcheck.declarations import BROADCAST_SHAPES, PACKED, Attention, accepted_arguments
 from headcheck.numbers import shown
 from headcheck.signatures import must_be_given
 
@@ -21,7 +21,7 @@ OPTIONS = {
     "values": REGIMES,
     "mask": ("none", *PATTERNS),
     "mask_form": ("boolean", *inputs.BIAS_FORMS),
-    "mask_axes": AXES,
+    "mask_axes": BROADCAST_SHAPES,
     "layout": (*layouts.LAYOUTS, *layouts.MIXED),
     "mask_layout": layouts.MASK_LAYOUTS,
     "cotangent_layout": layouts.LAYOUTS,

@@ -1,7 +1,7 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -11,21 +11,20 @@ import torch
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.edge import BROADCAST
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.mask_shapes_shown import WHOLE_MASKS, as_masked
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
     in_sixteen_bits_too,
     normalises_by_log_sum_exp,
 )
-from headcheck.attention.patterns import AXES
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_right, is_right_on
+from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_refusal, is_right, is_right_on
 from headcheck.calling import DidNotReturn, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -56,8 +55,6 @@ TAKEN_NOTE = (
 PLAINLY = ", as a plain call shows:"
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
-WHOLE_MASKS = ("bhqk", "hqk", "qk")
-"""A mask of each rank, with no axis of one."""
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIAL_S = 5.0
@@ -79,7 +76,7 @@ def prepare(
     with impatient(trial.seconds):
         arithmetic, found_out = _find_out(trial, seed)
     subject = AttentionSubject(
-        declaration,
+        trial.declaration,
         dtypes=supported,
         arithmetic=arithmetic,
         device=device,
@@ -92,7 +89,8 @@ def prepare(
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:
     """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
-    declaration, notes = trial.declaration, []
+    trial.declaration, notes = as_masked(trial)
+    declaration = trial.declaration
     trial.refused.update(_refused(trial))
     if trial.arguments.get("attn_mask") != OF_TORCH and (kind := read_as_the_other(trial)):
         trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
@@ -175,9 +173,11 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
             failure = _failure_of_all(trial, ways)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
-            elif _is_refusal(failure):
+            elif is_refusal(failure):
                 refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
-    return refused | _refused_masks(trial, masked[0], {**trial.refused, **refused})
+    if {"boolean", "additive"} <= {*trial.refused, *refused}:
+        refused["attn_mask"] = {**trial.refused, **refused}["additive"]
+    return refused
 
 
 def _failure_of_all(trial: AttentionSubject, ways: Iterable[Inputs]) -> LawBroken | NotApplicable | None:
@@ -188,42 +188,6 @@ def _failure_of_all(trial: AttentionSubject, ways: Iterable[Inputs]) -> LawBroke
         if failures[-1] is None:
             return None
     return failures[0]
-
-
-def _refused_masks(trial: AttentionSubject, masked: Case, refused: Mapping[str, str]) -> dict[str, str]:
-    """Forms of masks that do not work, where another does."""
-    if {"boolean", "additive"} <= {*refused}:
-        return {"attn_mask": refused["additive"]}
-    if not trial.has("attn_mask"):
-        return {}
-    boolean = trial.has("boolean") and "boolean" not in refused
-    masked = masked.but(mask_form="boolean" if boolean else "additive")
-    declared = trial.declaration
-    if declared.mask_broadcast is None and (why := _broadcast_refused(trial, masked.but(batch=2))):
-        return {BROADCAST: f"takes no attn_mask with axes of one{PLAINLY} {why}"}
-    if declared.mask_ranks is not None:
-        return {}
-    tried = {axes: failure_of(trial, built(trial, masked.but(mask_axes=axes))) for axes in WHOLE_MASKS}
-    failing = {axes: why for axes, why in tried.items() if why is not None}
-    if len(failing) == len(tried) or not _is_refusal(failing.get("bhqk")):
-        failing.pop("bhqk", None)  # Four axes are the rule: that they crash is for laws to say.
-    return {f"mask of {len(axes)} axes": f"takes no attn_mask of {len(axes)} axes" for axes in failing}
-
-
-def _broadcast_refused(trial: AttentionSubject, masked: Case) -> str | None:
-    """In which words every mask with axes of one is refused, where a whole one works; None if one is not."""
-    whole, *smaller = (masked.but(mask_axes=axes) for axes in AXES if len(axes) == len(AXES[0]))
-    if attempt(trial, whole):
-        return None
-    failures = [failure_of(trial, built(trial, each)) for each in smaller]
-    return str(failures[0]) if all(map(_is_refusal, failures)) else None
-
-
-def _is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
-    """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
-    return isinstance(failure, SubjectRaised) and isinstance(
-        failure.problem, ValueError | TypeError | AssertionError
-    )
 
 
 def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:

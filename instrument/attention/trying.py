@@ -4,6 +4,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.sizes import sized
 from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 
 PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
@@ -29,6 +30,13 @@ def failure_of(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable 
     except (LawBroken, NotApplicable) as problem:
         return problem
     return None
+
+
+def is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
+    return isinstance(failure, SubjectRaised) and isinstance(
+        failure.problem, ValueError | TypeError | AssertionError
+    )
 
 
 def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:

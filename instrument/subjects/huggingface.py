@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headcheck.arithmetic import named
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.subjects import builtin
 
 NEEDS = ("transformers",)
@@ -129,7 +129,7 @@ def hf_sdpa() -> Attention:
         name="hf-sdpa",
         masks=("boolean", "additive"),
         causal=False,
-        mask_ranks=(4,),
+        mask_shapes=FOUR_AXES,
         grouped_heads="interleaved",
         scale=True,
         dropout=True,

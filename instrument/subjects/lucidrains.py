@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.subjects import builtin
 
 EFFICIENT = ("memory_efficient_attention_pytorch",)
@@ -45,7 +45,7 @@ def chunked() -> Attention:
         q_bucket_size=4,
         k_bucket_size=8,
         eps=0.0,
-    ).but(causal="top-left", masks=("additive",), mask_ranks=(4,), gradients=False, dtypes=CHUNKED)
+    ).but(causal="top-left", masks=("additive",), mask_shapes=FOUR_AXES, gradients=False, dtypes=CHUNKED)
 
 
 @builtin(

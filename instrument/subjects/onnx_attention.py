@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from headcheck.arithmetic import named
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.subjects import builtin
 
 KINDS = {"float32": 1, "float16": 10, "float64": 11, "bool": 9}
@@ -105,7 +105,7 @@ def _declared(name: str, run: Run, *, every_row: bool = False) -> Attention:
         attention,
         name=name,
         masks=("boolean", "additive"),
-        mask_ranks=(4,),
+        mask_shapes=FOUR_AXES,
         causal="top-left",
         mask_with_causal="and",
         grouped_heads="interleaved",

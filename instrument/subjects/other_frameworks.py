@@ -4,7 +4,7 @@ from functools import cache
 from shutil import which
 from typing import Any
 
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.errors import SubjectError
 from headcheck.subjects import builtin
 
@@ -208,7 +208,7 @@ def _paddle(name: str, *, compat: bool) -> Attention:
         name=name,
         layout="bhsd" if compat else "bshd",
         masks=("boolean", "additive"),
-        mask_ranks=(4,),
+        mask_shapes=FOUR_AXES,
         mask_with_causal="refused",
         causal="top-left",
         empty_rows="undefined",

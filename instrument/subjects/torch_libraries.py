@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from headcheck.arithmetic import named
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.subjects import builtin
 
 ROUNDS = {"bfloat16": "flash", "float16": "flash"}
@@ -149,7 +149,7 @@ def curated_attention() -> Attention:
         attention,
         name="curated-transformers-attention",
         masks=("boolean",),
-        mask_ranks=(4,),
+        mask_shapes=FOUR_AXES,
         mask_with_causal="and",
         causal="bottom-right",
         empty_rows="undefined",

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from headcheck.declarations import Attention
+from headcheck.declarations import FOUR_AXES, Attention
 from headcheck.subjects import builtin
 
 FLASH = {"bfloat16": "flash", "float16": "flash"}
@@ -64,7 +64,7 @@ def torch_sdpa_flash() -> Attention:
         dropout=False,
         value_dim=False,
         any_strides=False,
-        mask_ranks=(2, 4),
+        mask_shapes=(*FOUR_AXES, "qk"),
         mask_gradient=False,
         operator="aten::_scaled_dot_product_flash_attention_for_cpu",
     )

@@ -23,10 +23,10 @@ from headcheck.attention.given import (
     without,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.patterns import AXES
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
@@ -254,7 +254,7 @@ def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Compari
     needs=("attn_mask",),
     given=(
         masked,
-        one_of("mask_axes", *AXES[1:]),
+        one_of("mask_axes", *BROADCAST_SHAPES[1:]),
         one_in(
             3,
             at_least(batch=2, heads=2, q_len=2),

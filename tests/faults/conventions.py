@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcheck.declarations import FOUR_AXES
 from tests.faults import clean, packs, variant
 from tests.faults.calls import NEVER, Call
 
@@ -73,7 +74,7 @@ def nan_without_keys(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
 
 @variant(
     "Masks have four axes and are added; queries are as many as keys, values as wide as keys.",
-    declares={"masks": ("additive",), "mask_ranks": (4,), "rectangular": False, "value_dim": False},
+    declares={"masks": ("additive",), "mask_shapes": FOUR_AXES, "rectangular": False, "value_dim": False},
 )
 def narrow_in_what_it_takes(call: Call) -> Any:
     if call.bias is not None and call.bias.ndim != 4:
@@ -151,7 +152,7 @@ def whole_biases_alone(call: Call) -> Tensor:
     return output
 
 
-@variant("Masks are whole, as is declared.", declares={"mask_broadcast": False})
+@variant("Masks are whole, as is declared.", declares={"mask_shapes": ("bhqk",)})
 def whole_masks_declared(call: Call) -> Tensor:
     assert call.attn_mask is None or call.attn_mask.shape == _whole(call)
     output: Tensor = clean.attention(call)
@@ -166,10 +167,26 @@ def masks_of_two_axes(call: Call) -> Tensor:
     return output
 
 
-@variant("Masks have three axes, as is declared.", declares={"mask_ranks": (3,)})
+@variant("Masks have three axes, as is declared.", declares={"mask_shapes": ("hqk",)})
 def masks_of_three_axes(call: Call) -> Tensor:
     assert call.attn_mask is None or call.attn_mask.ndim == len(_whole(call)[1:])
     output: Tensor = clean.attention(call)
+    return output
+
+
+@variant("Masks are of the keys (batch, kv_len), as is declared.", declares={"mask_shapes": ("bk",)})
+def masks_of_the_keys(call: Call) -> Tensor:
+    mask = None if call.attn_mask is None else call.attn_mask.view(call.batch, 1, 1, call.kv_len)
+    output: Tensor = clean.attention(call.but(attn_mask=mask))
+    return output
+
+
+@variant("Masks (batch, q_len, kv_len) are for all heads, and nothing is declared.")
+def masks_for_all_heads(call: Call) -> Tensor:
+    mask = call.attn_mask
+    if mask is not None:
+        mask = mask.view(call.batch, call.q_len, call.kv_len).unsqueeze(1)
+    output: Tensor = clean.attention(call.but(attn_mask=mask))
     return output
 
 
