@@ -1,5 +1,6 @@
 """What every test run of this repository needs: an installation that is up to date, and steady numbers."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,14 @@ def pytest_configure() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Shapes are looked at where the reference is what is tested, not in a hundred thousand calls by laws."""
     look_at_shapes(item.path.stem.startswith(OF_THE_REFERENCE))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: tests of what hangs wait, and some others for processes of their own."""
+    return (
+        len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

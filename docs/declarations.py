@@ -16,8 +16,19 @@ INTRODUCTION = """\
 A plain callable or module needs no declaration: what it takes is read off its parameters, and what is not told by
 them is found out on small cases or held to be as usual. `headcheck SUBJECT --role ROLE` names the role where it is not
 recognised. What a subject does otherwise it declares: `headcheck.{first}(function, ...)` and so on, one for each role;
-on the command line `--declare layout=bshd` says it, once for each field, with a word, several with commas
-between them, a value as in Python, or for a function the place where it stands (`--declare step=model.py:step`).
+on the command line `--declare layout=bshd` says it, once for each field:
+
+| `--declare ...` | says |
+|---|---|
+| `layout=bshd`, `empty_rows=mean` | a word |
+| `gradients=False`, `length_multiple=64`, `head_dims=64` | a value as in Python; one alone of several needs no comma |
+| `masks=boolean,additive`, `head_dims=64,128`, `'masks=()'` | several, or none |
+| `arguments.attn_mask=key_bias`, `always.scale=1.0`, `arithmetic.bfloat16=eager` | one entry of a mapping |
+| `step=model.py:step` | a function, where it stands: a file as seen from where the command runs, or a module |
+
+The first three arguments of attention, and the first of a function of one tensor, are given in their places, whatever
+their names are. Functions take and return torch tensors: around one of NumPy stands a line that turns them. A parameter
+that has a default and is not recognised is left alone.
 [adapting.md](adapting.md) has examples, and the weights that `load` of a multi-head module is given."""
 
 
@@ -71,6 +82,8 @@ def _fields_of(declaration: Any) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             default = "" if node.value is None else ast.unparse(node.value)
             default = "{}" if default.startswith("field(") else default
+            if isinstance(node.value, ast.Name):
+                default = repr(getattr(declaration, node.target.id))
             found[node.target.id] = (default, "")
             untold.append(node.target.id)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and untold:

@@ -40,8 +40,11 @@ class CaseRole(ABC, Generic[AnyCase]):
     """What is the same for every role that is not attention: how cases are drawn and made simpler."""
 
     name: ClassVar[str]
-    sizes: ClassVar[tuple[str, ...]] = ()
     case: type[AnyCase]
+
+    def limited(self, subject: Any) -> tuple[str, ...]:
+        """No size is refused that cases are drawn with."""
+        return ()
 
     @abstractmethod
     def build(self, case: AnyCase, subject: Any) -> Any:

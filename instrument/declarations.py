@@ -41,6 +41,8 @@ ADDED = "attn_bias"
 """The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
+ALWAYS = ("is_causal", "scale", "softcap", "window")
+"""What every call of a function may have without an argument for it."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
 """What a call may return."""
 BROADCAST_SHAPES = ("bhqk", "1hqk", "b1qk", "11qk", "b11k", "bh1k", "bhq1", "hqk", "qk")
@@ -128,10 +130,15 @@ class Declaration(_Common):
 @dataclass(frozen=True, kw_only=True)
 class _Conventions(_Common):
     layout: str = "bhsd"
-    """The order of the axes batch, heads, sequence and dim in query, key, value and output; or 'thd': the tokens of
-    all sequences on one axis, with cu_seqlens_q and cu_seqlens_k that say where each begins (variable lengths)."""
+    """The order of the axes batch, heads, sequence and dim in query, key, value and output, such as 'bshd' or 'sbhd';
+    'bsd', 'hsd' or 'sd' where there is no axis for heads, for a batch, or for either. Or 'thd': the tokens of all
+    sequences on one axis, with cu_seqlens_q and cu_seqlens_k that say where each begins (variable lengths)."""
     output_layout: str | None = None
-    """The same of the output alone, where it is another: 'bshd' as transformers' functions have it; None: the same."""
+    """The same of the output alone, where it is another: 'bshd' as transformers' functions have it, 'bs(hd)' where all
+    heads stand on the last axis; None: the same."""
+    always: Mapping[str, bool | float | tuple[int | None, int | None]] = field(default_factory=dict)
+    """What every call has and no argument says, of is_causal, scale, softcap and window: always.is_causal=True for a
+    function that is causal in every call, always.scale=1.0 for one that does not scale. No such argument is given."""
     any_strides: bool | None = None
     """Whether query, key and value may have a last axis whose stride is not 1; they may, where a plain call does not
     refuse it in so many words."""
@@ -168,14 +175,26 @@ class _Conventions(_Common):
     rectangular: bool | None = None
     """Whether q_len may differ from kv_len; None: yes, if a plain call does not refuse it in so many words."""
     scale: bool | None = None
+    """`scale`, a number that multiplies the scores; left out, 1 / sqrt(head_dim). Of this and of the seven features
+    below True is held to work, False is held to raise, and None is read off the signature."""
     dropout: bool | None = None
+    """`dropout_p`, the share of the weights that are dropped; what is kept is divided by 1 - dropout_p."""
     window: bool | None = None
+    """`window` (left, right): a query at position i, counted from where `causal` has the diagonal, sees the keys from
+    i - left to i + right; None is without limit."""
     softcap: bool | None = None
+    """`softcap` c above 0: a score s, scaled, becomes c tanh(s / c) before masks, biases and ALiBi."""
     sinks: bool | None = None
+    """`sinks` (heads,): one more score for each head, neither scaled nor capped, that counts in the sum of the softmax
+    and has no value. It wants a gradient."""
     alibi: bool | None = None
+    """`alibi_slopes` (heads,) in float32: slope x the distance from i to j is taken off the score of key j, i as for
+    `window`."""
     log_sum_exp: bool | None = None
+    """`return_lse`: (output, log-sum-exp), the natural one of all scores of a query and its sink, (batch, heads, q_len),
+    without what dropout does."""
     weights: bool | None = None
-    """Features: True is held to work, False is held to raise, None is read off the signature."""
+    """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None
     """What every call returns, where it is a tuple: 'output', 'weights', 'log_sum_exp', and 'other' for what is not
     judged. None: as a plain call shows."""
@@ -217,14 +236,21 @@ class Attention(Declaration, _Conventions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layout != PACKED and sorted(self.layout) != sorted("bhsd"):
+        if self.layout != PACKED and not _is_order(self.layout):
             raise SubjectError(
-                f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d"
+                f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d, "
+                "of which b and h may be left out"
             )
-        if self.output_layout and (self.layout == PACKED or sorted(self.output_layout) != sorted("bhsd")):
+        if self.output_layout and (
+            self.layout == PACKED
+            or not _is_order(self.output_layout.replace("(hd)", "hd"))
+            or len(self.output_layout.replace("(hd)", "hd")) != len(self.layout)
+        ):
             raise SubjectError(
                 f"output_layout={self.output_layout!r} is no order of the letters b, h, s and d, or of packed sequences"
             )
+        for name in self.always:
+            require_one_of("always", name, ALWAYS)
         if self.returns is not None and self.returns.count("output") != 1:
             raise SubjectError(
                 f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
@@ -236,6 +262,11 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(f"head_dims={dims!r} names no head dims: head_dims=(64, 128)")
         if self.length_multiple is not None and not _counts(self.length_multiple):
             raise SubjectError(f"length_multiple={self.length_multiple!r} is no whole number above zero")
+
+
+def _is_order(layout: str) -> bool:
+    """Whether a layout names each axis once, those of sequence and dim in any case."""
+    return set("sd") <= set(layout) <= set("bhsd") and len(set(layout)) == len(layout)
 
 
 def _counts(size: object) -> bool:

@@ -17,8 +17,8 @@ WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "
 
 
 def declaring(declaration: Any, said: Iterable[str]) -> Any:
-    """The declaration with each FIELD=VALUE in the place of its own. VALUE: a word, Python as in a file, or where a
-    function stands, as a subject is named.
+    """The declaration with each FIELD=VALUE in the place of its own, or FIELD.KEY=VALUE of a mapping. VALUE: a word,
+    Python as in a file, or where a function stands, as a subject is named.
 
     SubjectError: there is no such field, or it takes no such value.
     """
@@ -28,11 +28,15 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
         field, equals, value = text.partition("=")
         if not equals:
             raise SubjectError(f"cannot read --declare {text!r}; write FIELD=VALUE, such as layout=bshd")
-        if field not in types:
+        field, dot, key = field.partition(".")
+        if field not in types or (dot and not _holds_entries(types[field])):
             close = get_close_matches(field, types, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(types)}"
             raise SubjectError(f"a subject of the role {declaration.role} declares no {field!r} ({hint})")
         read = load(value)[0] if _is_named(value, types[field]) else _value(value)
+        if dot:
+            before = changes.get(field, getattr(declaration, field))
+            read = {**(before if isinstance(before, Mapping) else {}), key: read}
         fitting = [each for each in (read, _several(read)) if _fits(each, types[field])]
         if not fitting:
             raise SubjectError(f"cannot take --declare {text!r}; {field} is {in_words(types[field])}")
@@ -42,8 +46,17 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
 
 def _is_named(value: str, kind: Any) -> bool:
     """Whether a function is meant, which stands in a file or a module."""
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return ":" in value and any(get_origin(part) is Callable for part in parts)
+    return ":" in value and any(get_origin(part) is Callable for part in _parts(kind))
+
+
+def _holds_entries(kind: Any) -> bool:
+    """Whether a field may be a mapping."""
+    return any(get_origin(part) is Mapping for part in _parts(kind))
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    """What a field may be, one by one."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def in_words(kind: Any) -> str:
@@ -58,7 +71,7 @@ def in_words(kind: Any) -> str:
     if origin is Callable:
         return "a function, as FILE.py:NAME or MODULE:NAME"
     if origin is Mapping:
-        return "a mapping such as \"{'attn_mask': 'bias'}\""
+        return "a mapping, said entry by entry: FIELD.KEY=VALUE"
     return WORDS.get(kind, "what only a file can declare")
 
 
@@ -83,7 +96,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
-        return isinstance(value, str | bool)
+        return isinstance(value, str | bool) or value in parts
     if origin is tuple:
         each = parts[:1] * len(value) if Ellipsis in parts and isinstance(value, tuple) else parts
         return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))

@@ -191,10 +191,11 @@ class Engine:
         return self.hangs.limit_s(self.profile.limit_s, self.profile.after_a_hang_s)
 
     def _require_sizes(self, law: Law, case: Any) -> None:
-        """NotApplicable: the subject takes no sizes of which the law speaks."""
+        """NotApplicable: the subject takes no case of which the law speaks."""
         spoken_of = law.required(case)
-        if any(getattr(spoken_of, size) != getattr(case, size) for size in self.role.sizes):
-            raise NotApplicable("takes no sizes of which the law speaks")
+        for name in self.role.limited(self.subject):
+            if (wanted := getattr(spoken_of, name)) != getattr(case, name):
+                raise NotApplicable(f"takes no {name}={wanted}, of which the law speaks")
 
     def _is_over(self) -> bool:
         return time.monotonic() > self.until

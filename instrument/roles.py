@@ -50,8 +50,6 @@ class Role(Protocol):
     """One kind of subject: how its cases are drawn, built, simplified and read."""
 
     name: str
-    sizes: tuple[str, ...]
-    """The fields of a case that a subject may take some of only: a law that speaks of others says nothing."""
 
     def recognises(self, attribute: Any) -> bool:
         """Whether a plain callable, by its name or its kind, is one of this role."""
@@ -63,6 +61,9 @@ class Role(Protocol):
         self, declaration: Any, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[PreparedSubject, list[str]]:
         """Try the declaration on small cases: the subject as laws see it, and notes for the verdict."""
+
+    def limited(self, subject: Any) -> tuple[str, ...]:
+        """Fields of a case of which the subject may take some values only: a law that speaks of others says nothing."""
 
     def draw(self, random: Random, subject: Any) -> Any:
         """One case, its conditions drawn jointly, within what the subject supports."""

@@ -82,6 +82,15 @@ def test_values_are_words_or_python() -> None:
     changed = declaring(declaration, said)
     assert (changed.masks, changed.head_dims, changed.dropout) == (("boolean", "additive"), (64,), False)
     assert changed.arguments == {"attn_mask": "attn_bias"}
+    assert declaring(changed, ["arguments.scale=factor"]).arguments == {
+        "attn_mask": "attn_bias",
+        "scale": "factor",
+    }
+    assert declaring(declaration, ["always.is_causal=True", "always.scale=1.0"]).always == {
+        "is_causal": True,
+        "scale": 1.0,
+    }
+    assert declaring(headcheck.Encoder(torch.nn.Identity()), ["mask_rank=2"]).mask_rank == 2
     assert declaring(changed, ["masks=()"]).masks == ()
     assert declaring(changed, ["masks=None"]).masks is None
 
@@ -103,11 +112,12 @@ def test_a_function_is_named_by_where_it_stands(tmp_path: Path) -> None:
     [
         ("layout", "cannot read --declare 'layout'; write FIELD=VALUE, such as layout=bshd"),
         ("layuot=bshd", r"role attention declares no 'layuot' \(did you mean layout\?\)"),
+        ("layout.h=bshd", r"declares no 'layout' \(did you mean layout"),
         ("function=f", r"declares no 'function' \(there are: "),
         ("causal=left", "causal='left' is not a convention headcheck knows; choose one of"),
         ("gradients=maybe", "cannot take --declare 'gradients=maybe'; gradients is True or False or None"),
         ("head_dims=abc", "head_dims is several, each a whole number or None"),
-        ("arguments=3", "arguments is a mapping such as"),
+        ("arguments=3", "arguments is a mapping, said entry by entry: FIELD.KEY=VALUE"),
         ("effort=-1", r"effort=-1 is no share of the examples; 1\.0 is all of them"),
         ("effort={[]}", "effort is a number"),
         ("layout=None", "layout is a word"),

@@ -229,7 +229,7 @@ def unknown_mask(q: Tensor, k: Tensor, v: Tensor, blocked: Tensor | None = None)
 
 CURE = (
     "not recognised, left at their defaults: blocked; "
-    "if blocked is the mask, declare arguments={'attn_mask': 'blocked'}"
+    "if blocked is the mask, --declare arguments.attn_mask=blocked"
 )
 
 

@@ -141,4 +141,4 @@ def test_a_law_of_other_sizes_says_nothing() -> None:
     """One key alone is no case of a kernel of whole blocks."""
     verdict = headcheck.verify(tiled, profile="quick", dtype="float32", laws="one-key-gives-its-value")
     (row,) = verdict.laws
-    assert (row.outcome, row.reason) == ("not-applicable", "takes no sizes of which the law speaks")
+    assert (row.outcome, row.reason) == ("not-applicable", "takes no kv_len=1, of which the law speaks")

@@ -24,7 +24,6 @@ class AgreementRole:
     """Case and inputs are those of the role attention, so that a case of a pair can be replayed on each side."""
 
     name = "agreement"
-    sizes = attention.sizes
     declaration = Pair
 
     def __init__(self) -> None:
@@ -66,6 +65,9 @@ class AgreementRole:
                 del self._tried[next(iter(self._tried))]
             self._tried[key] = side, trial.prepare(side, dtypes=dtypes, device=device, seed=seed)
         return self._tried[key][1]
+
+    def limited(self, subject: PairSubject) -> tuple[str, ...]:
+        return tuple(field for side in subject.sides for field in attention.limited(side))
 
     def draw(self, random: Random, subject: PairSubject) -> Case:
         return self.fit(drawing.draw(random, subject.one), subject)

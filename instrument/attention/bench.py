@@ -10,6 +10,7 @@ from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.forms import canonical_shape
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.layout_shown import as_laid_out
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
@@ -38,6 +39,7 @@ class Bench:
     """The subject on the bench: the conventions known so far, and how a call goes under others."""
 
     def __init__(self, declaration: Attention, device: str) -> None:
+        declaration, _ = as_laid_out(declaration, DTYPES, device)
         in_sizes, _ = as_sized(declaration, DTYPES, device)
         self.declaration, _ = as_returned(in_sizes, DTYPES, device)
         self.device = device

@@ -13,32 +13,29 @@ import torch
 from torch import Tensor
 
 from headcheck.attention import packs
+from headcheck.attention.abilities import Abilities
 from headcheck.attention.answers import Answer, Gradients, copied, each_part
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import (
-    canonical_shape,
     expanded_sizes,
+    from_layout,
     from_tiled,
     gradient_of_shape,
     in_broadcast_shape,
+    lacking_axes,
     of_shape,
     shape_for,
+    to_layout,
     to_tiled,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
-from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_parameters
+from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import (
-    ADDED,
-    BROADCAST_SHAPES,
-    MASK_SHAPES,
-    PACKED,
     Attention,
-    accepted_arguments,
 )
-from headcheck.reference.masks import Alignment
 from headcheck.signatures import must_be_given, tensors_by_name
 
 
@@ -50,80 +47,22 @@ class Arguments:
     plain: dict[str, Any]
 
 
-class Edge:
-    """An attention function behind its declaration: what it can do, and what it gives, in canonical form."""
+class Edge(Abilities):
+    """An attention function behind its declaration: what it gives, in canonical form."""
 
     def __init__(
         self, declaration: Attention, *, device: str = "cpu", refused: Mapping[str, str] | None = None
     ) -> None:
-        self.declaration = declaration
+        super().__init__(declaration, refused)
         self.device = device
         self.clock = Clock()
-        self.refused = dict(refused or {})
-        """Features that the signature offers and the function, undeclared, refused on a plain case."""
-        self.found: frozenset[str] = frozenset()
-        """Features that the signature does not show, and the function has."""
-        require_parameters(declaration.function, declaration.arguments)
-        self.arguments = accepted_arguments(declaration.function, declaration.arguments)
-        if declaration.masks is None and self.arguments.get("attn_mask") == ADDED:
-            self.refused["boolean"] = f"takes no boolean attn_mask: {ADDED} is what is added to the scores"
-        self.always = must_be_given(declaration.function, self.arguments)
+        self.always_given = must_be_given(declaration.function, self.arguments)
         self.tensors = tensors_by_name(declaration.function)
 
     @property
     def seconds(self) -> float:
         """Wall time spent inside the implementation so far."""
         return self.clock.seconds
-
-    # What it can do
-
-    def declared(self, feature: str) -> bool:
-        """Whether the declaration says that the subject has the feature."""
-        value = getattr(self.declaration, FEATURES[feature].field)
-        if feature in ("boolean", "additive"):
-            return value is not None and feature in value
-        return value not in (None, False, ())
-
-    def denies(self, feature: str) -> bool:
-        """Whether the declaration says that the subject does not have the feature."""
-        return getattr(self.declaration, FEATURES[feature].field) in (False, ())
-
-    def lacks(self, feature: str) -> str | None:
-        """Why the subject does not have a feature, or None if it has."""
-        row = FEATURES[feature]
-        if self.is_packed and feature in packs.WITHOUT:
-            return "is called with packed sequences"
-        if feature == "lengths" and not self.is_packed:
-            return row.absent
-        value = getattr(self.declaration, row.field)
-        if value in (False, ()) or (feature in ("boolean", "additive") and value and feature not in value):
-            return f"{row.absent}, as declared"
-        if self.declaration.returns is not None and feature in RETURN_ARGUMENTS:
-            return None if feature in self.declaration.returns else "is not among what every call returns"
-        read_off = value is None and feature != "rectangular"
-        if read_off and row.argument not in self.arguments and feature not in self.found:
-            return self.refused.get(feature, row.absent)
-        return self.refused.get(feature)
-
-    def has(self, feature: str) -> bool:
-        return self.lacks(feature) is None
-
-    @property
-    def mask_forms(self) -> tuple[str, ...]:
-        """The broadcast shapes that attn_mask may have, the largest first."""
-        declared = self.declaration.mask_shapes or BROADCAST_SHAPES
-        return tuple(
-            dict.fromkeys(canonical_shape(shape) for shape in sorted(declared, key=MASK_SHAPES.index))
-        )
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether the tokens of all sequences stand on one axis."""
-        return self.declaration.layout == PACKED
-
-    @property
-    def alignment(self) -> Alignment:
-        return self.declaration.causal or "top-left"
 
     @property
     def _differentiable(self) -> tuple[str, ...]:
@@ -214,7 +153,7 @@ class Edge:
         query = to_tiled(x.query, x.kv_heads) if tiled else x.query
         native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
         laid_out = [tensor.to(self.device) if self.device != "cpu" else tensor for tensor in native]
-        laid_out = packs.lay_out(laid_out, x.layout) if self.is_packed else lay_out(laid_out, x.layout)
+        laid_out = lay_out(laid_out, x.layout)
         mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
         tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
         tensors["attn_mask"] = mask
@@ -230,10 +169,11 @@ class Edge:
         }
         if self.declaration.returns is None:
             plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
-        given = {name: value for name, value in plain.items() if value is not None}
+        always = self.declaration.always
+        given = {name: value for name, value in plain.items() if value is not None and name not in always}
         unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": x.resolved_scale}
         given |= {
-            n: v for n, v in unsaid.items() if n in self.always and given.get(n, tensors.get(n)) is None
+            n: v for n, v in unsaid.items() if n in self.always_given and given.get(n, tensors.get(n)) is None
         }
         arguments = Arguments(tensors, given)
         if self.is_packed:
@@ -256,20 +196,20 @@ class Edge:
         """(batch, heads, length, dim) in the subject's own layout."""
         if self.is_packed:
             return packs.packed(x)
-        return x.permute(["bhsd".index(axis) for axis in layout or self.declaration.layout])
+        return to_layout(x, layout or self.declaration.layout)
 
-    def canonical(self, native: Tensor, batch: int, layout: str | None = None) -> Tensor:
+    def canonical(self, native: Tensor, batch: int, heads: int, layout: str | None = None) -> Tensor:
         """A tensor in the subject's own layout as (batch, heads, length, dim)."""
         if self.is_packed:
             return packs.unpacked(native, batch)
-        return native.permute([(layout or self.declaration.layout).index(axis) for axis in "bhsd"])
+        return from_layout(native, layout or self.declaration.layout, heads)
 
     def _mask_for(self, x: Inputs, mask: Tensor, tiled: bool) -> Tensor:
         if tiled and mask.ndim > 2 and mask.shape[-3] > 1:
             mask = to_tiled(mask.reshape(-1, *mask.shape[-3:]), x.kv_heads).reshape(mask.shape)
         if self.declaration.true_means == "block" and mask.dtype == torch.bool:
             mask = ~mask
-        sizes, shapes = (x.batch, x.heads, x.q_len, x.kv_len), self.declaration.mask_shapes
+        sizes, shapes = (x.batch, x.heads, x.q_len, x.kv_len), self.mask_shapes
         largest: tuple[int, ...] = sizes
         if shapes is not None:
             shape = shape_for(mask, shapes, sizes)
@@ -297,7 +237,7 @@ class Edge:
 
     def returned(self, x: Inputs, arguments: Arguments) -> Any:
         """What the implementation returns, as it is. NotApplicable: such sizes are not asked for."""
-        if why := why_not(x, self.declaration):
+        if why := why_not(x, self.declaration) or self._not_as_always(x):
             raise NotApplicable(why)
         given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
         tensors = [given.pop(name) for name in ("query", "key", "value")]
@@ -313,6 +253,11 @@ class Edge:
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
             raise
+
+    def _not_as_always(self, x: Inputs) -> str:
+        """Which feature of every call the inputs do not have; '' for none."""
+        unlike = [name for name, value in self.declaration.always.items() if getattr(x, name) != value]
+        return f"{unlike[0]} is always {self.declaration.always[unlike[0]]}, as declared" if unlike else ""
 
     def _region(self, x: Inputs) -> AbstractContextManager[Any]:
         """Of torch.autocast, where the call is to be made in one."""
@@ -334,10 +279,9 @@ class Edge:
         return ", ".join(names)
 
     def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
-        output = self.canonical(self._checked(x, parts["output"]), x.batch, self._output_layout)
-        rows = (x.batch, x.heads, x.q_len)
-        forms = {"log_sum_exp": rows, "weights": (*rows, x.kv_len)}
-        extras = {name: parts[name] for name in forms if name in parts}
+        output = self.canonical(self._checked(x, parts["output"]), x.batch, x.heads, self._output_layout)
+        forms = self.forms(x)
+        extras = {name: parts[name] for name in RETURN_ARGUMENTS if name in parts}
         for name, extra in extras.items():
             said = "the call" if self.declaration.returns else f"{RETURN_ARGUMENTS[name]}=True"
             if not isinstance(extra, Tensor):
@@ -345,6 +289,7 @@ class Edge:
             if tuple(extra.shape) != forms[name]:
                 shape = tuple(extra.shape)
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
+            extras[name] = extra.reshape(_whole(x)[name])
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
             return each_part(answer, lambda part: from_tiled(part, x.kv_heads))
@@ -352,10 +297,19 @@ class Edge:
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
-        whole = torch.empty((x.batch, x.heads, x.q_len, x.value_dim), device="meta")
-        native = self._native(whole, self._output_layout)
         found = getattr(output, "dtype", None)
-        return plain_tensor(output, tuple(native.shape), found if found in x.dtypes else x.dtype, self.device)
+        shape = self.forms(x)["output"]
+        return plain_tensor(output, shape, found if found in x.dtypes else x.dtype, self.device)
+
+    def forms(self, x: Inputs) -> dict[str, tuple[int, ...]]:
+        """The shape of everything that a call may return, as the subject has it."""
+        lacking = "" if self.is_packed else lacking_axes(self.declaration.layout)
+        native = {
+            name: tuple(size for size, axis in zip(shape, "bhqk", strict=False) if axis not in lacking)
+            for name, shape in _whole(x).items()
+        }
+        output = self._native(torch.empty(_whole(x)["output"], device="meta"), self._output_layout)
+        return native | {"output": tuple(output.shape)}
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")
@@ -366,12 +320,10 @@ class Edge:
         if gradient is None:
             return None
         if name in ("query", "key", "value"):
-            gradient = self.canonical(gradient, x.batch)
-        if name == "attn_mask" and x.attn_mask is not None and self.declaration.mask_shapes is not None:
+            gradient = self.canonical(gradient, x.batch, x.heads)
+        if name == "attn_mask" and x.attn_mask is not None and self.mask_shapes is not None:
             sizes = (x.batch, x.heads, x.q_len, x.kv_len)
-            gradient = in_broadcast_shape(
-                gradient, shape_for(x.attn_mask, self.declaration.mask_shapes, sizes)
-            )
+            gradient = in_broadcast_shape(gradient, shape_for(x.attn_mask, self.mask_shapes, sizes))
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         with_heads = gradient.ndim > 2 and gradient.shape[-3] == x.heads
         if tiled and with_heads and name in ("query", "attn_mask"):
@@ -380,6 +332,12 @@ class Edge:
         if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
             gradient = gradient_of_shape(gradient, x.attn_mask.shape)
         return gradient
+
+
+def _whole(x: Inputs) -> dict[str, tuple[int, ...]]:
+    """The shape of everything that a call may return, with all axes."""
+    rows = (x.batch, x.heads, x.q_len)
+    return {"output": (*rows, x.value_dim), "log_sum_exp": rows, "weights": (*rows, x.kv_len)}
 
 
 def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:

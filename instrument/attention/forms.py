@@ -21,6 +21,39 @@ def from_tiled(x: Tensor, kv_heads: int) -> Tensor:
     return by_key_head.transpose(1, 2).flatten(1, 2)
 
 
+MERGED = "(hd)"
+"""The last axis of an output that holds all heads, one after another."""
+
+
+def to_layout(x: Tensor, layout: str) -> Tensor:
+    """(batch, heads, length, dim) in a layout; the axes that it leaves out are of one."""
+    axes = layout.replace(MERGED, "hd")
+    lacking = lacking_axes(layout)
+    ordered = x.permute(["bhsd".index(axis) for axis in lacking + axes])
+    ordered = ordered.reshape(ordered.shape[len(lacking) :])
+    return ordered.flatten(-2) if MERGED in layout else ordered
+
+
+def from_layout(native: Tensor, layout: str, heads: int) -> Tensor:
+    """A tensor in a layout as (batch, heads, length, dim)."""
+    if MERGED in layout:
+        native = native.reshape(*native.shape[:-1], heads, native.shape[-1] // max(heads, 1))
+    lacking = lacking_axes(layout)
+    whole = native.reshape((1,) * len(lacking) + tuple(native.shape))
+    axes = lacking + layout.replace(MERGED, "hd")
+    return whole.permute([axes.index(axis) for axis in "bhsd"])
+
+
+def lacking_axes(layout: str) -> str:
+    """Which of batch and heads a layout leaves out."""
+    return "".join(axis for axis in "bh" if axis not in layout)
+
+
+def mask_shapes_of(layout: str) -> tuple[str, ...] | None:
+    """The shapes of a mask for tensors without an axis of heads or batch; None where they have both."""
+    return {"": None, "h": ("bqk", "qk"), "b": ("hqk", "qk"), "bh": ("qk",)}[lacking_axes(layout)]
+
+
 def canonical_shape(shape: str) -> str:
     """The broadcast shape of the same mask: with axes of one where axes are left out between others."""
     return {"bqk": "b1qk", "bk": "b11k"}.get(shape, shape)

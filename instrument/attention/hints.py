@@ -34,7 +34,13 @@ SCALES: Mapping[str, Callable[[Inputs], float]] = {
 
 def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
-    explaining = [_layout_note(trial), _scale_note(trial), *_otherwise(trial), _mask_note(trial)]
+    explaining = [
+        _layout_note(trial),
+        _scale_note(trial),
+        *_otherwise(trial),
+        _causal_note(trial),
+        _mask_note(trial),
+    ]
     notes = [*map(Hint, explaining), unrecognised_note(trial)]
     return [note for note in notes if note]
 
@@ -60,8 +66,20 @@ def _scale_note(trial: AttentionSubject) -> str:
     for name, scale in SCALES.items():
         meant = x.but(scale=scale(x))
         if not within(output, trial.expected(meant), trial.bound(meant)).broken:
-            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim)"
+            cure = ": --declare always.scale=1.0 says that it is meant" if name == "1" else ""
+            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
     return ""
+
+
+def _causal_note(trial: AttentionSubject) -> str:
+    """Whether a function without an argument for it is causal in every call."""
+    if (
+        trial.has("is_causal")
+        or _right(trial, PLAIN)
+        or not _right_if(trial, PLAIN, "always", {"is_causal": True})
+    ):
+        return ""
+    return "a plain call is right with --declare always.is_causal=True, and wrong as it is"
 
 
 def _mask_note(trial: AttentionSubject) -> str:
@@ -106,7 +124,7 @@ def read_as_the_other(trial: AttentionSubject) -> Literal["boolean", "additive"]
     return kind if any(explained) else None
 
 
-def _right_if(trial: AttentionSubject, case: Case, field: str, value: str) -> bool:
+def _right_if(trial: AttentionSubject, case: Case, field: str, value: object) -> bool:
     """Whether a call is right under another convention."""
     return _right(
         AttentionSubject(
@@ -129,7 +147,7 @@ def _layout_note(trial: AttentionSubject) -> str:
     case = PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
     if trial.is_packed or attempt(trial, case) is None:
         return ""
-    for layout in ("bhsd", "bshd"):
+    for layout in ("bhsd", "bshd", "sbhd"):
         turned = AttentionSubject(
             trial.declaration.but(layout=layout),
             dtypes=trial.dtypes,
@@ -154,4 +172,4 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     masks = named or [each.name for each in parameters if each.name in unknown and each.default is None]
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
-    return f"{said}; if {masks[0]} is the mask, declare arguments={{'attn_mask': '{masks[0]}'}}"
+    return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

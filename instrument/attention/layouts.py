@@ -89,10 +89,13 @@ def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
-    """Fresh copies of query, key and value that lie in memory as the layout says.
+    """Fresh copies of query, key and value that lie in memory as the layout says; with fewer axes than four, as if axes
+    of one stood before them.
 
     Projected, they lie in one memory, where their shapes allow it.
     """
+    if tensors[0].ndim < len("bhsd"):
+        return [tensor[0] for tensor in lay_out([tensor[None] for tensor in tensors], layout)]
     if layout == "projected" and len({(x.shape[0], *x.shape[2:]) for x in tensors}) == 1:
         together = _transposed(torch.cat([*tensors], dim=1))
         return [*torch.split(together, [x.shape[1] for x in tensors], dim=1)]

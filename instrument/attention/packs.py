@@ -6,8 +6,6 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from headcheck.attention.layouts import lay_out as lay_out_by_sequence
-
 WITHOUT = ("attn_mask", "boolean", "additive", "log_sum_exp", "weights")
 """Features that are not asked of a call with packed sequences: their form is nowhere agreed on."""
 
@@ -26,8 +24,3 @@ def unpacked(x: Tensor, batch: int) -> Tensor:
 def starts(lengths: Sequence[int]) -> Tensor:
     """cu_seqlens: where each sequence begins, and where the last one ends, as int32 (sequences + 1,)."""
     return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-
-
-def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
-    """Fresh copies that lie in memory as the layout says, the tokens in place of the heads."""
-    return [tensor[0] for tensor in lay_out_by_sequence([tensor[None] for tensor in tensors], layout)]

@@ -18,6 +18,7 @@ from torch import Tensor
 from headcheck import inference
 from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.bench import Bench, Finding, Found, probe
+from headcheck.attention.forms import lacking_axes
 from headcheck.attention.hints import unrecognised_note
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.subject import AttentionSubject
@@ -46,6 +47,8 @@ def dtypes(bench: Bench) -> Finding:
 @probe()
 def layout(bench: Bench) -> Finding:
     """The values are averaged over the axis that is the sequence."""
+    if lacking_axes(bench.declaration.layout):
+        return Finding("layout", bench.declaration.layout, "no plain call with four axes works")
     x = bench.inputs()
     return bench.which(
         "layout",

@@ -75,4 +75,4 @@ def _run(subject: AttentionSubject, parts: Sequence[Inputs], arguments: Argument
 def _apart(subject: AttentionSubject, tokens: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     """Each sequence of a pack as (1, heads, length, dim); what stands behind the last one is left out."""
     real = torch.split(tokens[: sum(lengths)], list(lengths))
-    return [subject.canonical(each, 1) for each in real]
+    return [subject.canonical(each, 1, each.shape[1]) for each in real]

@@ -1,6 +1,6 @@
 """What an undeclared function returns in every call: the output alone, or a tuple of several things."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -39,22 +39,25 @@ def as_returned(
             continue
         if not isinstance(returned, tuple | list):
             return declaration, []
-        names = tuple(_name(x, part) for part in returned)
+        names = tuple(_name(x, subject.forms(x), part) for part in returned)
         if names.count("output") != 1:
             return declaration, []
         return declaration.but(returns=names), [_note(names)]
     return declaration, []
 
 
-def _name(x: Inputs, part: Any) -> str:
+def _name(x: Inputs, forms: Mapping[str, tuple[int, ...]], part: Any) -> str:
     """What one of the returned things is."""
     if not isinstance(part, Tensor) or not part.is_floating_point():
         return "other"
     exact = x.problem.attended
     for name, wanted in (("weights", exact.weights), ("log_sum_exp", exact.log_sum_exp)):
-        if part.shape == wanted.shape and (part.detach().cpu().double() - wanted).abs().max() <= NEAR:
-            return name
-    return "output" if part.ndim == x.query.ndim and part.shape[-1] == x.value_dim else "other"
+        if tuple(part.shape) == forms[name]:
+            distance = (part.detach().cpu().double().reshape(wanted.shape) - wanted).abs().max()
+            if distance <= NEAR:
+                return name
+    is_output = part.ndim == len(forms["output"]) and part.shape[-1] == forms["output"][-1]
+    return "output" if is_output else "other"
 
 
 def _note(names: tuple[str, ...]) -> str:

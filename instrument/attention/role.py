@@ -11,6 +11,7 @@ from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.patterns import PATTERNS
+from headcheck.attention.sizes import limited
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import BROADCAST_SHAPES, PACKED, Attention, accepted_arguments
@@ -33,7 +34,6 @@ class AttentionRole:
     """Case: `headcheck.attention.case.Case`; inputs: `Inputs`; subject: `AttentionSubject`."""
 
     name = "attention"
-    sizes = ("q_len", "kv_len", "head_dim", "value_dim")
 
     def recognises(self, attribute: Any) -> bool:
         return "attention" in getattr(attribute, "__name__", "")
@@ -48,6 +48,9 @@ class AttentionRole:
         self, declaration: Attention, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[AttentionSubject, list[str]]:
         return trial.prepare(declaration, dtypes=dtypes, device=device, seed=seed)
+
+    def limited(self, subject: AttentionSubject) -> tuple[str, ...]:
+        return limited(subject.declaration)
 
     def draw(self, random: Random, subject: AttentionSubject) -> Case:
         return drawing.draw(random, subject)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.declarations import Attention
+from headcheck.declarations import PACKED, Attention
 
 SQUARE = 257
 """The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
 
 
 def sized(case: Case, declaration: Attention) -> Case:
-    """The case in the nearest sizes that are taken."""
+    """The case in the nearest sizes that are taken, and with the features of every call."""
     head_dim, value_dim, q_len, kv_len = case.head_dim, case.value_dim, case.q_len, case.kv_len
     if dims := declaration.head_dims:
         head_dim, value_dim = _near(head_dim, dims), _near(value_dim, dims)
@@ -21,11 +21,23 @@ def sized(case: Case, declaration: Attention) -> Case:
         q_len = kv_len = min(max(q_len, kv_len), SQUARE)
     if multiple := declaration.length_multiple or 0:
         q_len, kv_len = (-(-length // multiple) * multiple for length in (q_len, kv_len))
-    return case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
+    case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len, **declaration.always)
+    return case.but(**{axis: 1 for axis in limited(declaration) if axis in ("batch", "heads", "kv_heads")})
+
+
+def limited(declaration: Attention) -> tuple[str, ...]:
+    """The fields of a case of which the function takes some values only."""
+    layout = declaration.layout
+    one_sequence = () if "b" in layout or layout == PACKED else ("batch",)
+    one_head = () if "h" in layout else ("heads", "kv_heads")
+    return "q_len", "kv_len", "head_dim", "value_dim", *one_sequence, *one_head, *declaration.always
 
 
 def why_not(x: Inputs, declaration: Attention) -> str:
     """Why such sizes are not asked for; '' where they are."""
+    for axis in limited(declaration):
+        if axis in ("batch", "heads", "kv_heads") and getattr(x, axis) != 1:
+            return f"has no axis for {axis}: layout={declaration.layout}"
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):
         return f"takes head_dims {listed(dims)} only"

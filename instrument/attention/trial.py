@@ -14,6 +14,7 @@ from headcheck.attention.drawing import draw, fit
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.layout_shown import as_laid_out
 from headcheck.attention.mask_shapes_shown import WHOLE_MASKS, as_masked
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
@@ -66,6 +67,7 @@ def prepare(
 ) -> tuple[AttentionSubject, list[str]]:
     """The subject as laws see it, and what was found out about it."""
     wanted = dtypes or declaration.dtypes or DTYPES
+    declaration, layout_notes = as_laid_out(declaration, wanted, device)
     declaration, size_notes = as_sized(declaration, wanted, device)
     declaration, returned_notes = as_returned(declaration, wanted, device)
     trial = AttentionSubject(
@@ -84,7 +86,7 @@ def prepare(
         avoids=trial.avoids,
     )
     subject.found = trial.found
-    return subject, [*notes, *size_notes, *returned_notes, *found_out]
+    return subject, [*notes, *layout_notes, *size_notes, *returned_notes, *found_out]
 
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:
@@ -131,7 +133,7 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     works_elsewhere = not supported and "float32" not in wanted and attempt(trial, PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    packed = "cu_seqlens_q" in trial.always and not trial.is_packed
+    packed = "cu_seqlens_q" in trial.always_given and not trial.is_packed
     cure = "or declare layout='thd' where it takes packed sequences" if packed else "or its role with --role"
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
@@ -198,7 +200,7 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     at the shapes may read anything.
     """
     declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
-    if declared or trial.device != "cpu" or not can_fork():
+    if declared or "h" not in trial.declaration.layout or trial.device != "cpu" or not can_fork():
         return False, ""
     case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, q_len=4, kv_len=4)
     x = built(trial, case.but(layout="expanded-heads"))
@@ -245,7 +247,7 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     does = {
         DEAD_ROWS: {"nan": False, "undefined": False, None: None}.get(conventions.empty_rows, True),
         CAUSAL_SCALES: {"any": True, "positive": False}.get(conventions.scale_with_causal or ""),
-        MASK_WITH_CAUSAL: conventions.mask_with_causal == "and",
+        MASK_WITH_CAUSAL: conventions.mask_with_causal == "and" or "is_causal" in conventions.always,
     }
     cases = {DEAD_ROWS: dead, CAUSAL_SCALES: scales if can_scale else []}
     return frozenset(

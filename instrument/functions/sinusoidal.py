@@ -42,6 +42,10 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             or keyword_for(declaration.function, aliases, number)
             for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
         }
+        names = [*(parameters_of(declaration.function) or ())][: len(self.places)]
+        left = [name for name in names if name not in self.places.values()]
+        if len(left) == 1:  # One of the two has a known name, the other one takes its other argument.
+            self.places |= {n: left[0] for n, place in self.places.items() if not isinstance(place, str)}
         self.base = declaration.base or 10000.0
         self.layout: Layout = declaration.layout or "interleaved"
         self.pads = declaration.odd == "zero-column"

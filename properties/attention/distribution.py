@@ -1,5 +1,7 @@
 """The output is a mean of the values: the weights are not negative and sum to one."""
 
+import math
+
 import torch
 
 from headcheck.attention.given import hiding_something, unmasked, without
@@ -46,6 +48,30 @@ def weights_sum_to_one(attention: AttentionSubject, x: Inputs) -> Comparison:
 def masked_weights_are_zero(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A key that is masked, or in the future, or outside the window has a weight of exactly zero."""
     weights = attention(reading_the_weights(attention, x))[..., : x.kv_len].cpu()
+    hidden = ~x.may_attend & ~attention.special_rows(x)[..., None]
+    return same(torch.where(hidden, weights, 0.0), torch.zeros_like(weights), "weight of a masked key")
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3: masked connections are set to minus infinity",
+    formula="every score -2^15, V = I: O_ij = 0 where (i, j) is masked",
+    guards="A fill of -1e4 in one dtype only, above visible scores that are lower still (GPT-2 in transformers 2).",
+    given=(hiding_something, at_least(kv_len=2), at_most(kv_len=65)),
+    share=0.5,
+)
+def masked_weights_are_zero_beside_low_scores(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """However low the scores of all visible keys are, one that is masked has a weight of exactly zero."""
+    if not x.resolved_scale or not x.head_dim:
+        return None
+    halves = round(math.log2(2**15 / abs(x.resolved_scale)))
+    sign = -1.0 if x.resolved_scale > 0 else 1.0
+    first = (torch.arange(x.head_dim) == 0).to(x.dtype)
+    low = x.but(
+        query=(first * 2.0 ** (halves // 2)).expand(x.query.shape).clone(),
+        key=(first * sign * 2.0 ** (halves - halves // 2)).expand(x.key.shape).clone(),
+        generic=False,
+    )
+    weights = attention(reading_the_weights(attention, low))[..., : x.kv_len].cpu()
     hidden = ~x.may_attend & ~attention.special_rows(x)[..., None]
     return same(torch.where(hidden, weights, 0.0), torch.zeros_like(weights), "weight of a masked key")
 

@@ -204,3 +204,45 @@ def numbers_read_as_of_all_heads(call: Call) -> Tensor:
 def output_of_the_packed_tokens_alone(call: Call) -> Tensor:
     assert call.cu_seqlens_q is not None
     return packs.attention(call)[: int(call.cu_seqlens_q[-1])]
+
+
+@variant("Tensors have no axis for heads, and nothing is declared.", without=("enable_gqa",))
+def one_head_without_an_axis(call: Call) -> Tensor:
+    query, key, value = (torch.bmm(x, _eye(x)) for x in (call.query, call.key, call.value))
+    inner = call.but(
+        query=query[:, None], key=key[:, None], value=value[:, None], attn_mask=_with_heads(call)
+    )
+    output: Tensor = clean.attention(inner)
+    return output[:, 0]
+
+
+def _eye(x: Tensor) -> Tensor:
+    """torch.bmm takes tensors of three axes only."""
+    return torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape[0], -1, -1)
+
+
+def _with_heads(call: Call) -> Tensor | None:
+    mask = call.attn_mask
+    return mask[:, None] if mask is not None and mask.ndim == call.query.ndim else mask
+
+
+@variant("All heads stand on the last axis of the output.", declares={"output_layout": "bs(hd)"})
+def heads_merged_in_the_output(call: Call) -> Tensor:
+    output: Tensor = clean.attention(call)
+    return output.transpose(1, 2).flatten(-2)
+
+
+@variant(
+    "Every call is causal, and no argument says so.",
+    declares={"always": {"is_causal": True}},
+    without=("is_causal",),
+)
+def causal_in_every_call(call: Call) -> Tensor:
+    output: Tensor = clean.attention(call.but(is_causal=True))
+    return output
+
+
+@variant("No call scales, and no argument says so.", declares={"always": {"scale": 1.0}}, without=("scale",))
+def scaled_in_no_call(call: Call) -> Tensor:
+    output: Tensor = clean.attention(call.but(scale=1.0))
+    return output

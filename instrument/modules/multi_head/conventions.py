@@ -46,7 +46,8 @@ class MultiHeadAttention(Declaration):
     """The kinds of key_mask; None: as `masks` where that names 'boolean', and otherwise those that work on a plain
     call, 'additive' if a finite number is added too: a mask that knows -inf alone is one of booleans."""
     mask_shapes: tuple[str, ...] | None = None
-    """In which shapes attn_mask may come, of MASK_SHAPES; None: those that work on a plain call."""
+    """In which shapes attn_mask may come, as of attention; '(bh)qk' has one axis for batch and heads, in this order.
+    None: those that work on a plain call."""
     true_means: Literal["keep", "block"] | None = None
     """What True says in attn_mask; None: keep, or what the module shows where the mask has torch's name."""
     key_true_means: Literal["keep", "block"] | None = None

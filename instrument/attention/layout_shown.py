@@ -1,0 +1,42 @@
+"""In which layout a function takes its tensors, where it takes none of four axes."""
+
+from collections.abc import Iterable, Sequence
+
+from headcheck.arithmetic import named
+from headcheck.attention.returning import as_returned
+from headcheck.attention.sizes_shown import asked_apart
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN, attempt
+from headcheck.declarations import Attention
+
+FOUR_AXES = "bhsd"
+FEWER_AXES = ("bsd", "sd")
+"""What is tried where every plain call with four axes fails: one head, then one sequence as well."""
+
+
+def as_laid_out(
+    declaration: Attention, dtypes: Iterable[str], device: str = "cpu"
+) -> tuple[Attention, list[str]]:
+    """The declaration with the layout that plain calls show, where none with four axes works; and a note of it."""
+    tried = tuple(dtypes)
+    if declaration.layout != FOUR_AXES or declaration.output_layout or declaration.may_refuse:
+        return declaration, []
+    if asked_apart(lambda: _works(declaration, tried, device), device):
+        return declaration, []
+    for layout in FEWER_AXES:
+        fewer = declaration.but(layout=layout)
+        if asked_apart(lambda other=fewer: _works(other, tried, device), device):  # type: ignore[misc]
+            return fewer, [f"takes no tensors of four axes: as if declared, layout={layout}"]
+    return declaration, []
+
+
+def _works(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
+    """Whether a plain call works in any of the dtypes."""
+    declaration, _ = as_returned(declaration, dtypes, device)
+    for dtype in dtypes:
+        subject = AttentionSubject(
+            declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device
+        )
+        if attempt(subject, PLAIN.but(dtype=dtype)) is None:
+            return True
+    return False
