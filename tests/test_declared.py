@@ -618,3 +618,59 @@ def test_a_mask_by_another_name_may_be_of_one_kind() -> None:
     prepared, notes = role.prepare(Attention(adding), dtypes=("float32",), device="cpu", seed=0)
     assert prepared.has("boolean")
     assert any("if none is meant, --declare masks=additive" in note for note in notes)
+
+
+def always_causal(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """As minGPT's."""
+    return canonical_attention(query, key, value, is_causal=True)
+
+
+def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """As T5's."""
+    return canonical_attention(query, key, value, scale=1.0)
+
+
+def one_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+    """(batch, length, dim), with the weights beside the output."""
+    assert mask is None or mask.ndim == query.ndim
+    mask = None if mask is None else mask[:, None]
+    output, weights = canonical_attention(
+        query[:, None], key[:, None], value[:, None], mask, return_weights=True
+    )
+    return output[:, 0], weights[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("function", "always", "told"),
+    [
+        (always_causal, {"is_causal": True}, "--declare always.is_causal=True, and wrong as it is"),
+        (unscaled, {"scale": 1.0}, "--declare always.scale=1.0 says that it is meant"),
+    ],
+)
+def test_what_every_call_has_is_hinted_at_and_declared(
+    function: Callable[..., Any], always: dict[str, Any], told: str
+) -> None:
+    """Undeclared it is a break with a hint; declared, laws that speak of another call say nothing."""
+    _, notes = role.prepare(Attention(function), dtypes=("float32",), device="cpu", seed=0)
+    assert any(told in note for note in notes)
+    assert engine_of(Attention(function)).judge(all_laws()[OUTPUT]).outcome == "breaks"
+    declared = engine_of(Attention(function, always=always))
+    assert declared.judge(all_laws()[OUTPUT]).outcome == "holds"
+    other = "symmetry/permuting-keys-changes-nothing" if "is_causal" in always else "accuracy/explicit-scale"
+    rows = [declared.judge(each) for each in choose("attention", [other])]
+    assert [(row.outcome, "always" in row.reason or "speaks" in row.reason) for row in rows] == [
+        ("not-applicable", True)
+    ]
+
+
+def test_tensors_of_three_axes_are_found() -> None:
+    """Where no call with four axes works; heads are one, masks (batch, q_len, kv_len)."""
+    declared = Attention(one_head)
+    prepared, notes = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+    assert "takes no tensors of four axes: as if declared, layout=bsd" in notes
+    assert (prepared.declaration.layout, prepared.mask_forms) == ("bsd", ("b1qk",))
+    assert prepared.declaration.returns == ("output", "weights")
+    for law in (OUTPUT, GRADIENTS, "attention/features/returned-weights-are-within-the-bound"):
+        assert engine_of(declared).judge(all_laws()[law]).outcome == "holds"
+    row = engine_of(declared).judge(all_laws()["attention/masks/the-masks-of-others-do-not-matter"])
+    assert (row.outcome, row.reason) == ("not-applicable", "takes no heads=2, of which the law speaks")

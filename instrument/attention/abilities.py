@@ -6,7 +6,7 @@ from headcheck.attention import packs
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import canonical_shape, mask_shapes_of
 from headcheck.calling import require_parameters
-from headcheck.declarations import ADDED, BROADCAST_SHAPES, MASK_SHAPES, PACKED, Attention, accepted_arguments
+from headcheck.declarations import ADDED, BROADCAST_SHAPES, PACKED, Attention, accepted_arguments
 from headcheck.reference.masks import Alignment
 
 
@@ -65,10 +65,8 @@ class Abilities:
     @property
     def mask_forms(self) -> tuple[str, ...]:
         """The broadcast shapes that attn_mask may have, the largest first."""
-        declared = self.mask_shapes or BROADCAST_SHAPES
-        return tuple(
-            dict.fromkeys(canonical_shape(shape) for shape in sorted(declared, key=MASK_SHAPES.index))
-        )
+        forms = {canonical_shape(shape) for shape in self.mask_shapes or BROADCAST_SHAPES}
+        return tuple(sorted(forms, key=BROADCAST_SHAPES.index))
 
     @property
     def is_packed(self) -> bool:

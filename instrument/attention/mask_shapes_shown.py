@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from headcheck.attention.case import Case
+from headcheck.attention.forms import mask_shapes_of
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal
 from headcheck.comparison import LawBroken, NotApplicable
@@ -19,10 +20,12 @@ UNLIKE = PLAIN.but(batch=2, heads=5, kv_heads=5, q_len=4, kv_len=4)
 def as_masked(trial: AttentionSubject) -> tuple[Attention, list[str]]:
     """The declaration with `mask_shapes`, where plain calls do not take all of them and none is declared; and notes."""
     declaration = trial.declaration
-    if declaration.mask_shapes is not None or not trial.has("attn_mask"):
+    if declaration.mask_shapes is not None or not trial.has("attn_mask") or trial.is_packed:
         return declaration, []
     plain = UNLIKE.but(dtype=trial.dtypes[0], mask="all-true")
     masked = [plain.but(mask_form=kind) for kind in ("boolean", "additive") if trial.has(kind)]
+    if fewer := mask_shapes_of(declaration.layout):
+        return _of_fewer_axes(trial, masked, fewer)
     for case in masked:
         tried = _failures(trial, case, WHOLE_MASKS)
         if None in tried.values():
@@ -55,13 +58,31 @@ def _narrowed(trial: AttentionSubject, masked: Case, whole: Failures) -> tuple[A
     return declaration.but(mask_shapes=tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks)), []
 
 
+def _of_fewer_axes(
+    trial: AttentionSubject, masked: Sequence[Case], shapes: Sequence[str]
+) -> tuple[Attention, list[str]]:
+    """Of a function whose tensors have no axis for heads or for a batch."""
+    taken = [shape for shape in shapes if _takes(trial, masked, shape)]
+    if len(taken) in (0, len(shapes)):
+        return trial.declaration, []
+    return trial.declaration.but(mask_shapes=tuple(taken)), []
+
+
 def _of_other_axes(trial: AttentionSubject, masked: Sequence[Case]) -> tuple[Attention, list[str]]:
     """Of a function that takes none of the whole masks."""
     for shape in OTHER_MASKS:
-        declaration = trial.declaration.but(mask_shapes=(shape,))
-        taken = AttentionSubject(
-            declaration, dtypes=trial.dtypes, arithmetic=trial.arithmetic, device=trial.device
-        )
-        if any(failure_of(taken, built(taken, case)) is None for case in masked):
-            return declaration, [f"takes attn_mask in the shape {shape}: as if declared, mask_shapes={shape}"]
+        if _takes(trial, masked, shape):
+            note = f"takes attn_mask in the shape {shape}: as if declared, mask_shapes={shape}"
+            return trial.declaration.but(mask_shapes=(shape,)), [note]
     return trial.declaration, []
+
+
+def _takes(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> bool:
+    """Whether a call with a mask of a shape works, of one kind at least."""
+    subject = AttentionSubject(
+        trial.declaration.but(mask_shapes=(shape,)),
+        dtypes=trial.dtypes,
+        arithmetic=trial.arithmetic,
+        device=trial.device,
+    )
+    return any(failure_of(subject, built(subject, case)) is None for case in masked)

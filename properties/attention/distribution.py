@@ -54,7 +54,7 @@ def masked_weights_are_zero(attention: AttentionSubject, x: Inputs) -> Compariso
 
 @law(
     source="Vaswani et al. 2017, section 3.2.3: masked connections are set to minus infinity",
-    formula="every score -2^15, V = I: O_ij = 0 where (i, j) is masked",
+    formula="every Q_i K_j = -2^15, V = I: O_ij = 0 where (i, j) is masked",
     guards="A fill of -1e4 in one dtype only, above visible scores that are lower still (GPT-2 in transformers 2).",
     given=(hiding_something, at_least(kv_len=2), at_most(kv_len=65)),
     share=0.5,
@@ -63,7 +63,8 @@ def masked_weights_are_zero_beside_low_scores(attention: AttentionSubject, x: In
     """However low the scores of all visible keys are, one that is masked has a weight of exactly zero."""
     if not x.resolved_scale or not x.head_dim:
         return None
-    halves = round(math.log2(2**15 / abs(x.resolved_scale)))
+    # Neither the products nor the scores are beyond what float16 holds.
+    halves = math.floor(15 - max(0.0, math.log2(abs(x.resolved_scale))))
     sign = -1.0 if x.resolved_scale > 0 else 1.0
     first = (torch.arange(x.head_dim) == 0).to(x.dtype)
     low = x.but(
