@@ -100,12 +100,14 @@ def expanded_sizes(shape: str, shapes: Sequence[str], sizes: Sequence[int]) -> t
 
 
 def gradient_of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of a mask of that shape, which was given in another. NotApplicable: with axes left out."""
-    if gradient.ndim >= len(shape):
-        return gradient.double().sum_to_size(shape)  # No rounding of our own.
-    if shape[: len(shape) - gradient.ndim].numel() > 1:
-        raise NotApplicable(f"takes no attn_mask of {len(shape)} axes")
-    return gradient.reshape(shape)
+    """The gradient of a mask of that shape, which was given in another. NotApplicable: in a smaller one."""
+    gradient = gradient.reshape((1,) * (len(shape) - gradient.ndim) + tuple(gradient.shape))
+    whole = gradient.shape[gradient.ndim - len(shape) :]
+    if any(wanted > given for wanted, given in zip(shape, whole, strict=True)):
+        raise NotApplicable(f"is given no attn_mask of the shape {tuple(shape)}")
+    return (
+        gradient.double().sum_to_size(shape) if gradient.shape != shape else gradient
+    )  # No rounding of our own.
 
 
 def _sizes(shape: str, sizes: Sequence[int]) -> tuple[int, ...]:
