@@ -85,6 +85,7 @@ MISTAKES = {
     f"{RIGHT} -x --baseline b.toml": "--baseline needs every law: leave out --exitfirst",
     f"{RIGHT} --timeout soon": "argument --timeout: soon is no number of seconds above 0",
     f"{KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s; where it",
+    f"agree torch-sdpa-math {KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call",
     f"probe {KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s",
     f"{RIGHT} --json /no/such/folder/v.json": "cannot write --json /no/such/folder/v.json: No such file",
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",

@@ -8,6 +8,7 @@ from headcheck.commands._shared import (
     processes,
     require_writable,
     say,
+    timeout_option,
     whole,
     write_json,
 )
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="cpu", help="default: cpu")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    timeout_option(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
     parser.add_argument(
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
@@ -64,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         dtype=arguments.dtype,
         device=arguments.device,
+        timeout=arguments.timeout,
     )
     with Progress(plain_console(sys.stderr), quiet=arguments.quiet) as progress:
         verdict = judge_family(
