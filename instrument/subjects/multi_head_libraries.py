@@ -214,7 +214,7 @@ def litgpt_mha() -> MultiHeadAttention:
             empty = x.new_zeros(1, x.shape[1], 0)
             return self.attention(x, empty, empty)
 
-    return MultiHeadAttention(Unturned, name="litgpt-mha", causal=True, fused="by-part", weights=False)
+    return MultiHeadAttention(Unturned, name="litgpt-mha", causal=True, weights=False)
 
 
 @builtin(
