@@ -41,6 +41,8 @@ ADDED = "attn_bias"
 """The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
 """The layout in which the tokens of all sequences stand on one axis."""
+MERGED = "(hd)"
+"""The end of the layout of an output that holds all heads on one axis, one after another."""
 ALWAYS = ("is_causal", "scale", "softcap", "window")
 """What every call of a function may have without an argument for it."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
@@ -241,16 +243,13 @@ class Attention(Declaration, _Conventions):
                 f"layout {self.layout!r} is neither {PACKED!r} nor an order of the letters b, h, s and d, "
                 "of which b and h may be left out"
             )
-        if self.output_layout and (
-            self.layout == PACKED
-            or not _is_order(self.output_layout.replace("(hd)", "hd"))
-            or len(self.output_layout.replace("(hd)", "hd")) != len(self.layout)
-        ):
+        if self.output_layout and not _is_order_of_output(self.output_layout, self.layout):
             raise SubjectError(
-                f"output_layout={self.output_layout!r} is no order of the letters b, h, s and d, or of packed sequences"
+                f"output_layout={self.output_layout!r} is no order of the axes of layout={self.layout!r}, and none that "
+                f"ends with all heads on one axis, as 'bs{MERGED}'"
             )
-        for name in self.always:
-            require_one_of("always", name, ALWAYS)
+        for name, value in self.always.items():
+            _require_always(name, value)
         if self.returns is not None and self.returns.count("output") != 1:
             raise SubjectError(
                 f"returns={self.returns!r} names the output not once: returns=('output', 'weights')"
@@ -267,6 +266,28 @@ class Attention(Declaration, _Conventions):
 def _is_order(layout: str) -> bool:
     """Whether a layout names each axis once, those of sequence and dim in any case."""
     return set("sd") <= set(layout) <= set("bhsd") and len(set(layout)) == len(layout)
+
+
+def _is_order_of_output(output: str, layout: str) -> bool:
+    """Whether an output has the axes of a layout, in whatever order, or its heads merged on the last axis."""
+    axes = output.removesuffix(MERGED) + ("hd" if output.endswith(MERGED) else "")
+    return layout != PACKED and sorted(axes) == sorted(layout)
+
+
+def _require_always(name: str, value: object) -> None:
+    """SubjectError: it is nothing that every call may have, or no value of it."""
+    require_one_of("always", name, ALWAYS)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    sides = isinstance(value, tuple) and len(value) == len(("left", "right"))
+    fits = {
+        "is_causal": isinstance(value, bool),
+        "scale": number,
+        "softcap": number and isinstance(value, int | float) and value > 0,
+        "window": sides and isinstance(value, tuple) and all(isinstance(s, int | None) for s in value),
+    }[name]
+    if not fits:
+        cure = {"is_causal": "True", "scale": "1.0", "softcap": "30.0", "window": "(2, 0)"}[name]
+        raise SubjectError(f"always={{{name!r}: {value!r}}} is no {name}; such as {{{name!r}: {cure}}}")
 
 
 def _counts(size: object) -> bool:

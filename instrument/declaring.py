@@ -29,7 +29,9 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
         if not equals:
             raise SubjectError(f"cannot read --declare {text!r}; write FIELD=VALUE, such as layout=bshd")
         field, dot, key = field.partition(".")
-        if field not in types or (dot and not _holds_entries(types[field])):
+        if dot and field in types and not _holds_entries(types[field]):
+            raise SubjectError(f"cannot take --declare {text!r}; {field} is no mapping")
+        if field not in types:
             close = get_close_matches(field, types, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(types)}"
             raise SubjectError(f"a subject of the role {declaration.role} declares no {field!r} ({hint})")

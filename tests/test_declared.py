@@ -501,7 +501,7 @@ def test_no_numbers_of_axes_and_no_order_of_letters_are_refused() -> None:
     """In one line that names the cure."""
     with pytest.raises(SubjectError, match=r"masks=\(\) says that there are no masks"):
         Attention(repeating, mask_shapes=())
-    with pytest.raises(SubjectError, match="output_layout='bsd' is no order of the letters"):
+    with pytest.raises(SubjectError, match="output_layout='bsd' is no order of the axes"):
         Attention(repeating, output_layout="bsd")
 
 
@@ -675,3 +675,87 @@ def test_tensors_of_three_axes_are_found() -> None:
         assert engine_of(declared).judge(all_laws()[law]).outcome == "holds"
     row = engine_of(declared).judge(all_laws()["attention/masks/the-masks-of-others-do-not-matter"])
     assert (row.outcome, row.reason) == ("not-applicable", "takes no heads=2, of which the law speaks")
+
+
+def crashing_in_a_batch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    """A mask of two axes is taken for that of one sequence."""
+    if attn_mask is not None and attn_mask.ndim == 2:
+        attn_mask = attn_mask.reshape(query.shape[0], 1, *attn_mask.shape)
+    return canonical_attention(query, key, value, attn_mask)
+
+
+def crashing_for_each_sequence(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Any:
+    """One head without an axis; a mask for each sequence is multiplied with the wrong axis."""
+    if attn_mask is not None and attn_mask.ndim == 3:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    return canonical_attention(*(torch.bmm(x, _eye(x))[:, None] for x in (query, key, value)), attn_mask)[
+        :, 0
+    ]
+
+
+def _eye(x: Tensor) -> Tensor:
+    return torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape[0], -1, -1)
+
+
+@pytest.mark.parametrize("function", [crashing_in_a_batch, crashing_for_each_sequence])
+def test_a_crash_is_no_convention_of_masks(function: Callable[..., Any]) -> None:
+    """Where another mask works, one that crashes is a finding."""
+    engine = engine_of(Attention(function), Profile("brief", seeded=20, drawn=0, shrinks=0, limit_s=5.0))
+    law = "attention/memory/a-strided-mask-equals-a-contiguous-one"
+    rows = [engine.judge(all_laws()[each]) for each in (OUTPUT, law)]
+    assert "breaks" in [row.outcome for row in rows]
+
+
+def of_one_length(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """(batch, length, dim), as many queries as keys, of 8 dims or 16."""
+    if query.shape != key.shape or query.shape[-1] not in (8, 16):
+        raise ValueError(f"head_dim {query.shape[-1]} is not supported, nor are lengths that differ")
+    return torch.bmm(torch.softmax(torch.bmm(query, key.mT) / query.shape[-1] ** 0.5, dim=-1), value)
+
+
+def test_sizes_are_found_whatever_the_layout_is() -> None:
+    """What a plain call refuses in so many words is not asked for."""
+    prepared, _ = role.prepare(Attention(of_one_length), dtypes=("float32",), device="cpu", seed=0)
+    found = prepared.declaration
+    assert (found.layout, found.head_dims, found.rectangular) == ("bsd", (8, 16), False)
+    assert engine_of(Attention(of_one_length)).judge(all_laws()[OUTPUT]).outcome == "holds"
+
+
+def ignoring(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, window: object = None) -> Any:
+    """Causal; takes what it says it does not, and does nothing with it."""
+    return canonical_attention(query, key, value, is_causal=True)
+
+
+def test_what_is_denied_is_asked_beside_what_every_call_has() -> None:
+    """A call that is not asked for at all refuses nothing."""
+    declared = Attention(ignoring, always={"is_causal": True}, dropout=False, window=False)
+    law = all_laws()["attention/features/what-is-declared-unsupported-is-refused"]
+    row = engine_of(declared).judge(law)
+    assert (row.outcome, row.reason) == ("breaks", "dropout, window: declared absent, and answered")
+
+
+def test_no_axis_is_no_traceback() -> None:
+    """Empty axes, and more sequences than the layout can say, are not applicable."""
+    declared = Attention(lambda q, k, v: canonical_attention(q[None], k[None], v[None])[0], layout="hsd")
+    row = engine_of(declared).judge(all_laws()["attention/accuracy/empty-axes-are-allowed-or-refused"])
+    assert row.outcome in ("holds", "not-applicable")
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"always": {"window": 2}}, r"always=\{'window': 2\} is no window; such as \{'window': \(2, 0\)\}"),
+        ({"always": {"softcap": 0}}, "is no softcap"),
+        ({"always": {"is_causal": "yes"}}, "is no is_causal"),
+        ({"always": {"scale": (1, 2)}}, "is no scale"),
+        ({"always": {"dropout_p": 0.5}}, "always='dropout_p' is not a convention"),
+        ({"layout": "bsd", "output_layout": "hsd"}, "is no order of the axes of layout='bsd'"),
+        ({"output_layout": "b(hd)s"}, r"ends with all heads on one axis, as 'bs\(hd\)'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any], told: str) -> None:
+    """In one line that names the cure."""
+    with pytest.raises(SubjectError, match=told):
+        Attention(repeating, **declared)

@@ -96,7 +96,8 @@ def in_words(value: Any) -> str:
 
 def _operators(subject: AttentionSubject) -> Iterator[tuple[str, str]]:
     plain = Case(batch=2, heads=2, kv_heads=2, q_len=16, kv_len=16, head_dim=8, value_dim=8)
-    plain = plain.but(dtype=subject.dtypes[0])
+    of_role = role("attention")
+    plain = of_role.fit(plain.but(dtype=subject.dtypes[0]), subject)
     cases = {
         "plain": plain,
         "is_causal": plain.but(is_causal=True),
@@ -106,7 +107,6 @@ def _operators(subject: AttentionSubject) -> Iterator[tuple[str, str]]:
         "window": plain.but(window=(2, 1)),
         **{dtype: plain.but(dtype=dtype) for dtype in subject.dtypes[1:]},
     }
-    of_role = role("attention")
     for kind, case in cases.items():
         if of_role.fit(case, subject) == case:
             yield kind, _ran(subject, build(case, subject.alignment))

@@ -152,11 +152,15 @@ class Probe:
 
     def findings(self, bench: Bench) -> Iterator[Finding]:
         """What it shows: nothing where it has no meaning for the subject."""
+        if OF_ALWAYS.get(self.name, self.name) in bench.declaration.always:
+            return  # It is declared, and no call can show it.
         found = self.ask(bench)
         yield from [found] if isinstance(found, Finding) else found
 
 
 PROBES: list[Probe] = []
+OF_ALWAYS = {"default_scale": "scale", "scale_with_causal": "scale"}
+"""Probes of what every call may have, by other names than its own."""
 
 
 def probe(*, compared: str = "", otherwise: str = "?") -> Callable[[Callable[[Bench], Found]], Probe]:

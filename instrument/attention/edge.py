@@ -149,6 +149,9 @@ class Edge(Abilities):
     # The edge itself
 
     def arguments_for(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Arguments:
+        """One call's arguments. NotApplicable: such a call is not asked for."""
+        if why := why_not(x, self.declaration):
+            raise NotApplicable(why)
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         query = to_tiled(x.query, x.kv_heads) if tiled else x.query
         native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
@@ -171,7 +174,7 @@ class Edge(Abilities):
             plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
         always = self.declaration.always
         given = {name: value for name, value in plain.items() if value is not None and name not in always}
-        unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": x.resolved_scale}
+        unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": x.is_causal, "scale": x.resolved_scale}
         given |= {
             n: v for n, v in unsaid.items() if n in self.always_given and given.get(n, tensors.get(n)) is None
         }
@@ -236,9 +239,7 @@ class Edge(Abilities):
         return dict(zip(("output", *extras), values, strict=True))
 
     def returned(self, x: Inputs, arguments: Arguments) -> Any:
-        """What the implementation returns, as it is. NotApplicable: such sizes are not asked for."""
-        if why := why_not(x, self.declaration) or self._not_as_always(x):
-            raise NotApplicable(why)
+        """What the implementation returns, as it is."""
         given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
         tensors = [given.pop(name) for name in ("query", "key", "value")]
         named: dict[str, Any] = {**given, **arguments.plain}
@@ -253,11 +254,6 @@ class Edge(Abilities):
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
             raise
-
-    def _not_as_always(self, x: Inputs) -> str:
-        """Which feature of every call the inputs do not have; '' for none."""
-        unlike = [name for name, value in self.declaration.always.items() if getattr(x, name) != value]
-        return f"{unlike[0]} is always {self.declaration.always[unlike[0]]}, as declared" if unlike else ""
 
     def _region(self, x: Inputs) -> AbstractContextManager[Any]:
         """Of torch.autocast, where the call is to be made in one."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import NotApplicable
-from headcheck.declarations import BROADCAST_SHAPES
+from headcheck.declarations import BROADCAST_SHAPES, MERGED
 
 
 def to_tiled(x: Tensor, kv_heads: int) -> Tensor:
@@ -19,10 +19,6 @@ def from_tiled(x: Tensor, kv_heads: int) -> Tensor:
     """Tiled head order to interleaved."""
     by_key_head = x.reshape(x.shape[0], x.shape[1] // kv_heads, kv_heads, *x.shape[2:])
     return by_key_head.transpose(1, 2).flatten(1, 2)
-
-
-MERGED = "(hd)"
-"""The last axis of an output that holds all heads, one after another."""
 
 
 def to_layout(x: Tensor, layout: str) -> Tensor:
@@ -105,9 +101,9 @@ def gradient_of_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
     whole = gradient.shape[gradient.ndim - len(shape) :]
     if any(wanted > given for wanted, given in zip(shape, whole, strict=True)):
         raise NotApplicable(f"is given no attn_mask of the shape {tuple(shape)}")
-    return (
-        gradient.double().sum_to_size(shape) if gradient.shape != shape else gradient
-    )  # No rounding of our own.
+    if gradient.shape == shape:
+        return gradient
+    return gradient.double().sum_to_size(shape)  # No rounding of our own.
 
 
 def _sizes(shape: str, sizes: Sequence[int]) -> tuple[int, ...]:

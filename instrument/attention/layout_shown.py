@@ -6,10 +6,10 @@ from headcheck.arithmetic import named
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import asked_apart
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt
+from headcheck.attention.trying import PLAIN, SIZES, attempt
 from headcheck.declarations import Attention
 
-FOUR_AXES = "bhsd"
+USUAL = "bhsd"
 FEWER_AXES = ("bsd", "sd")
 """What is tried where every plain call with four axes fails: one head, then one sequence as well."""
 
@@ -19,7 +19,7 @@ def as_laid_out(
 ) -> tuple[Attention, list[str]]:
     """The declaration with the layout that plain calls show, where none with four axes works; and a note of it."""
     tried = tuple(dtypes)
-    if declaration.layout != FOUR_AXES or declaration.output_layout or declaration.may_refuse:
+    if declaration.layout != USUAL or declaration.output_layout or declaration.may_refuse:
         return declaration, []
     if asked_apart(lambda: _works(declaration, tried, device), device):
         return declaration, []
@@ -37,6 +37,8 @@ def _works(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
         subject = AttentionSubject(
             declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device
         )
-        if attempt(subject, PLAIN.but(dtype=dtype)) is None:
-            return True
+        for length, dim in SIZES:
+            sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+            if attempt(subject, PLAIN.but(dtype=dtype, **sizes)) is None:
+                return True
     return False

@@ -13,6 +13,7 @@ WHOLE_MASKS = ("bhqk", "hqk", "qk")
 """A mask of each rank, with no axis of one."""
 OTHER_MASKS = ("bqk", "bk")
 """What is tried where none of those works."""
+PLAINLY = ", as a plain call shows:"
 UNLIKE = PLAIN.but(batch=2, heads=5, kv_heads=5, q_len=4, kv_len=4)
 """A case in which an axis is not taken for another."""
 
@@ -22,15 +23,14 @@ def as_masked(trial: AttentionSubject) -> tuple[Attention, list[str]]:
     declaration = trial.declaration
     if declaration.mask_shapes is not None or not trial.has("attn_mask") or trial.is_packed:
         return declaration, []
-    plain = UNLIKE.but(dtype=trial.dtypes[0], mask="all-true")
-    masked = [plain.but(mask_form=kind) for kind in ("boolean", "additive") if trial.has(kind)]
+    kinds = [kind for kind in ("boolean", "additive") if trial.has(kind)]
+    unlike = [UNLIKE.but(dtype=trial.dtypes[0], mask="all-true", mask_form=kind) for kind in kinds]
     if fewer := mask_shapes_of(declaration.layout):
-        return _of_fewer_axes(trial, masked, fewer)
-    for case in masked:
-        tried = _failures(trial, case, WHOLE_MASKS)
-        if None in tried.values():
-            return _narrowed(trial, case, tried)
-    return _of_other_axes(trial, masked)
+        return _of_fewer_axes(trial, unlike, fewer)
+    for case in unlike:
+        if None in _failures(trial, case, WHOLE_MASKS).values():
+            return _narrowed(trial, case)
+    return _of_other_axes(trial, unlike)
 
 
 Failures = Mapping[str, LawBroken | NotApplicable | None]
@@ -41,48 +41,61 @@ def _failures(trial: AttentionSubject, masked: Case, shapes: Sequence[str]) -> F
     return {shape: failure_of(trial, built(trial, masked.but(mask_axes=shape))) for shape in shapes}
 
 
-def _narrowed(trial: AttentionSubject, masked: Case, whole: Failures) -> tuple[Attention, list[str]]:
-    """Of a function that takes one of the whole masks."""
+def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[str]]:
+    """Of a function that takes one of the whole masks. What fails for several sequences alone is for laws to say."""
     declaration = trial.declaration
-    smaller = _failures(trial, masked, FOUR_AXES[1:])
+    whole = _failures(
+        trial, PLAIN.but(dtype=unlike.dtype, mask=unlike.mask, mask_form=unlike.mask_form), WHOLE_MASKS
+    )
+    smaller = _failures(trial, unlike, FOUR_AXES[1:])
     if whole["bhqk"] is None and all(map(is_refusal, smaller.values())):
         why = next(iter(smaller.values()))
-        note = f"takes no attn_mask with axes of one, as a plain call shows: {why}"
-        return declaration.but(mask_shapes=("bhqk",)), [note]
-    failing = {shape for shape, failure in whole.items() if failure is not None}
+        return declaration.but(mask_shapes=("bhqk",)), [f"takes no attn_mask with axes of one{PLAINLY} {why}"]
+    failing = {shape: failure for shape, failure in whole.items() if failure is not None}
     if not is_refusal(whole["bhqk"]):
-        failing.discard("bhqk")  # Four axes are the rule: that they crash is for laws to say.
+        failing.pop("bhqk", None)  # Four axes are the rule: that they crash is for laws to say.
     if not failing:
         return declaration, []
-    ranks = {len(shape) for shape in failing}
-    return declaration.but(mask_shapes=tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks)), []
+    ranks = {len(shape): failure for shape, failure in failing.items()}
+    notes = [f"takes no attn_mask of {rank} axes{PLAINLY} {failure}" for rank, failure in ranks.items()]
+    return declaration.but(mask_shapes=tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks)), notes
 
 
 def _of_fewer_axes(
     trial: AttentionSubject, masked: Sequence[Case], shapes: Sequence[str]
 ) -> tuple[Attention, list[str]]:
-    """Of a function whose tensors have no axis for heads or for a batch."""
-    taken = [shape for shape in shapes if _takes(trial, masked, shape)]
-    if len(taken) in (0, len(shapes)):
+    """Of a function whose tensors have no axis for heads or for a batch.
+
+    That the first shape crashes, where another works, is for laws to say.
+    """
+    failures = {shape: _failure(trial, masked, shape) for shape in shapes}
+    failing = {shape: failure for shape, failure in failures.items() if failure is not None}
+    if len(failing) == len(shapes):
+        return _of_other_axes(trial, masked)
+    if not is_refusal(failing.get(shapes[0])):
+        failing.pop(shapes[0], None)
+    if not failing:
         return trial.declaration, []
-    return trial.declaration.but(mask_shapes=tuple(taken)), []
+    notes = [f"takes no attn_mask in the shape {shape}{PLAINLY} {why}" for shape, why in failing.items()]
+    return trial.declaration.but(mask_shapes=tuple(s for s in shapes if s not in failing)), notes
 
 
 def _of_other_axes(trial: AttentionSubject, masked: Sequence[Case]) -> tuple[Attention, list[str]]:
     """Of a function that takes none of the whole masks."""
     for shape in OTHER_MASKS:
-        if _takes(trial, masked, shape):
+        if _failure(trial, masked, shape) is None:
             note = f"takes attn_mask in the shape {shape}: as if declared, mask_shapes={shape}"
             return trial.declaration.but(mask_shapes=(shape,)), [note]
     return trial.declaration, []
 
 
-def _takes(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> bool:
-    """Whether a call with a mask of a shape works, of one kind at least."""
+def _failure(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> LawBroken | NotApplicable | None:
+    """Why no call with a mask of a shape works, or None if one does, of one kind at least."""
     subject = AttentionSubject(
         trial.declaration.but(mask_shapes=(shape,)),
         dtypes=trial.dtypes,
         arithmetic=trial.arithmetic,
         device=trial.device,
     )
-    return any(failure_of(subject, built(subject, case)) is None for case in masked)
+    failures = [failure_of(subject, built(subject, case)) for case in masked]
+    return None if None in failures else failures[0]

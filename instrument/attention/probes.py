@@ -18,9 +18,9 @@ from torch import Tensor
 from headcheck import inference
 from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.attention.bench import Bench, Finding, Found, probe
-from headcheck.attention.forms import lacking_axes
 from headcheck.attention.hints import unrecognised_note
 from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.sizes import axes_of_one
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import infer_arithmetic
 from headcheck.comparison import LawBroken, NotApplicable
@@ -47,8 +47,8 @@ def dtypes(bench: Bench) -> Finding:
 @probe()
 def layout(bench: Bench) -> Finding:
     """The values are averaged over the axis that is the sequence."""
-    if lacking_axes(bench.declaration.layout):
-        return Finding("layout", bench.declaration.layout, "no plain call with four axes works")
+    if axes_of_one(bench.declaration):
+        return Finding("layout", bench.declaration.layout, "tensors without an axis for heads or for a batch")
     x = bench.inputs()
     return bench.which(
         "layout",
@@ -100,7 +100,10 @@ def default_scale(bench: Bench) -> Finding:
         declarable=False,
     )
     if found.told and found.value != "1 / sqrt(head_dim)":
-        return replace(found, how="no convention of headcheck's: a law will break; wrap the function")
+        cure = (
+            "declare always={'scale': 1.0}" if found.value == "1" else "a law will break; wrap the function"
+        )
+        return replace(found, how=f"no convention of headcheck's: {cure}")
     return found
 
 
@@ -109,21 +112,6 @@ def scale(bench: Bench) -> Finding:
     """Whether a given scale is used."""
     x = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=3)
     return _feature("scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
-
-
-@probe()
-def boolean_mask(bench: Bench) -> Found:
-    """What True says."""
-    x = bench.inputs(mask="random")
-    if bench.subject(masks=None).lacks("attn_mask"):
-        return iter(())
-    return bench.which(
-        "true_means",
-        ("keep", "block"),
-        lambda says: bench.fits(x, true_means=says),
-        "a boolean mask on equal scores: the mean is over the keys that it keeps",
-        why_not=bench.problem(x),
-    )
 
 
 @probe()
@@ -139,6 +127,21 @@ def mask_shapes(bench: Bench) -> Found:
     if not fitting:
         return Finding("mask_shapes", None, "none fits", told=False)
     return Finding("mask_shapes", fitting, "masks of these shapes have their effect")
+
+
+@probe()
+def boolean_mask(bench: Bench) -> Found:
+    """What True says."""
+    x = bench.inputs(mask="random")
+    if bench.subject(masks=None).lacks("attn_mask"):
+        return iter(())
+    return bench.which(
+        "true_means",
+        ("keep", "block"),
+        lambda says: bench.fits(x, true_means=says),
+        "a boolean mask on equal scores: the mean is over the keys that it keeps",
+        why_not=bench.problem(x),
+    )
 
 
 @probe(compared="masks", otherwise="none")

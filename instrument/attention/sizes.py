@@ -21,23 +21,30 @@ def sized(case: Case, declaration: Attention) -> Case:
         q_len = kv_len = min(max(q_len, kv_len), SQUARE)
     if multiple := declaration.length_multiple or 0:
         q_len, kv_len = (-(-length // multiple) * multiple for length in (q_len, kv_len))
-    case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len, **declaration.always)
-    return case.but(**{axis: 1 for axis in limited(declaration) if axis in ("batch", "heads", "kv_heads")})
+    case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
+    return case.but(**declaration.always, **axes_of_one(declaration))
 
 
 def limited(declaration: Attention) -> tuple[str, ...]:
     """The fields of a case of which the function takes some values only."""
+    return "q_len", "kv_len", "head_dim", "value_dim", *axes_of_one(declaration), *declaration.always
+
+
+def axes_of_one(declaration: Attention) -> dict[str, int]:
+    """The sizes that are one, as the layout has no axis for them."""
     layout = declaration.layout
-    one_sequence = () if "b" in layout or layout == PACKED else ("batch",)
-    one_head = () if "h" in layout else ("heads", "kv_heads")
-    return "q_len", "kv_len", "head_dim", "value_dim", *one_sequence, *one_head, *declaration.always
+    of_batch = () if "b" in layout or layout == PACKED else ("batch",)
+    return dict.fromkeys((*of_batch, *(() if "h" in layout else ("heads", "kv_heads"))), 1)
 
 
 def why_not(x: Inputs, declaration: Attention) -> str:
     """Why such sizes are not asked for; '' where they are."""
-    for axis in limited(declaration):
-        if axis in ("batch", "heads", "kv_heads") and getattr(x, axis) != 1:
+    for axis in axes_of_one(declaration):
+        if getattr(x, axis) != 1:
             return f"has no axis for {axis}: layout={declaration.layout}"
+    for name, value in declaration.always.items():
+        if getattr(x, name) != value:
+            return f"{name} is always {value}, as declared"
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):
         return f"takes head_dims {listed(dims)} only"

@@ -9,7 +9,7 @@ import torch
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
-from headcheck.attention.sizes import listed
+from headcheck.attention.sizes import axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
@@ -83,8 +83,9 @@ class _Trial:
     def failure(self, length: int, dim: int, **fields: Any) -> BaseException | None:
         """What a call raises, or None if it returns anything."""
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+        plain = {"dtype": self.dtype, "batch": 1, "heads": 2, "kv_heads": 2}
         x = build(
-            Case(dtype=self.dtype, batch=1, heads=2, kv_heads=2, **{**sizes, **fields}),
+            Case(**{**plain, **sizes, **fields, **axes_of_one(self.declaration), **self.declaration.always}),
             self.subject.alignment,
         )
         try:

@@ -15,7 +15,7 @@ from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.layout_shown import as_laid_out
-from headcheck.attention.mask_shapes_shown import WHOLE_MASKS, as_masked
+from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS, as_masked
 from headcheck.attention.normalising import (
     BY_LOG_SUM_EXP,
     BY_LOG_SUM_EXP_NOTE,
@@ -25,7 +25,16 @@ from headcheck.attention.normalising import (
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, attempt, built, failure_of, is_refusal, is_right, is_right_on
+from headcheck.attention.trying import (
+    PLAIN,
+    SIZES,
+    attempt,
+    built,
+    failure_of,
+    is_refusal,
+    is_right,
+    is_right_on,
+)
 from headcheck.calling import DidNotReturn, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -53,7 +62,6 @@ TAKEN_NOTE = (
     "fewer key heads than query heads are taken, and the answer is wrong even where all key heads are alike: they are "
     "not judged; where they are meant, declare grouped_heads=interleaved or tiled"
 )
-PLAINLY = ", as a plain call shows:"
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
 HALF = 0.5
@@ -139,15 +147,11 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
-_SIZES = ((3, 4), (1, 16), (16, 64), (128, 128))
-"""Length and dim of plain calls: some kernels take whole blocks only."""
-
-
 def _plain_calls(
     trial: AttentionSubject, dtypes: tuple[str, ...]
 ) -> Iterator[LawBroken | NotApplicable | None]:
     """Why each plain call does not work, or None if it does."""
-    for (length, dim), dtype in product(_SIZES, dtypes):
+    for (length, dim), dtype in product(SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
         yield failure_of(trial, built(trial, PLAIN.but(dtype=dtype, **sizes)))
 

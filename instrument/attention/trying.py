@@ -9,6 +9,9 @@ from headcheck.comparison import LawBroken, NotApplicable, within
 
 PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
 
+SIZES = ((3, 4), (1, 16), (16, 64), (128, 128))
+"""Length and dim of plain calls: some kernels take whole blocks only."""
+
 
 def built(trial: AttentionSubject, case: Case) -> Inputs:
     """The inputs of a plain case, in sizes that the subject takes, with a mask of as many axes as it takes."""

@@ -1,6 +1,7 @@
 """The role `sinusoidal`: f(length, d_model), a table with a row of sines and cosines for each position."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -30,6 +31,18 @@ NEAR = 0.1
 """How far from a layout the numbers of one row may be for it to be found; another base moves them less."""
 
 
+def _other_parameter(
+    function: Callable[..., Any], places: Mapping[str, str | int | None]
+) -> dict[str, str | int | None]:
+    """Of two parameters, of which one has a known name, the other one takes the other argument."""
+    parameters = [*(parameters_of(function) or {}).values()][: len(places)]
+    left = [each for each in parameters if each.name not in places.values()]
+    required = [each for each in left if each.default is inspect.Parameter.empty]
+    if len(left) != 1 or left != required or left[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return {}
+    return {name: left[0].name for name, place in places.items() if not isinstance(place, str)}
+
+
 class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
     """Laws see (length, d_model), and the waves of it in whatever layout."""
 
@@ -42,10 +55,7 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             or keyword_for(declaration.function, aliases, number)
             for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
         }
-        names = [*(parameters_of(declaration.function) or ())][: len(self.places)]
-        left = [name for name in names if name not in self.places.values()]
-        if len(left) == 1:  # One of the two has a known name, the other one takes its other argument.
-            self.places |= {n: left[0] for n, place in self.places.items() if not isinstance(place, str)}
+        self.places |= _other_parameter(declaration.function, self.places)
         self.base = declaration.base or 10000.0
         self.layout: Layout = declaration.layout or "interleaved"
         self.pads = declaration.odd == "zero-column"

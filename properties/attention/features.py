@@ -1,5 +1,7 @@
 """Features that a subject may have: window, softcap, sinks, ALiBi, returned weights and log-sum-exp."""
 
+from typing import Any
+
 import torch
 
 from headcheck.attention.given import (
@@ -201,7 +203,10 @@ def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs
 )
 def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A feature that the subject declares not to have raises when it is asked for."""
-    plain = x.but(attn_mask=None, is_causal=False, window=None, softcap=None, sinks=None, alibi_slopes=None)
+    always = attention.declaration.always
+    none_of_them: dict[str, Any] = {"attn_mask": None, "sinks": None, "alibi_slopes": None}
+    none_of_them |= {"is_causal": False, "window": None, "softcap": None}
+    plain = x.but(**{**none_of_them, **always})
     slopes = alibi_slopes(x.heads).float()
     asked = {
         "scale": plain.but(scale=0.5),
@@ -213,7 +218,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
         "sinks": plain.but(sinks=torch.zeros(x.heads, dtype=x.dtype)),
         "alibi": plain.but(alibi_slopes=slopes),
     }
-    denied = [feature for feature in asked if attention.denies(feature)]
+    denied = [feature for feature in asked if attention.denies(feature) and feature not in always]
     if not denied:
         raise NotApplicable("declares no feature absent")
     answered = [feature for feature in denied if not _is_refused(attention, asked[feature])]
