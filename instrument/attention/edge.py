@@ -33,9 +33,7 @@ from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import (
-    Attention,
-)
+from headcheck.declarations import Attention
 from headcheck.signatures import must_be_given, tensors_by_name
 
 

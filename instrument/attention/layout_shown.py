@@ -1,10 +1,11 @@
 """In which layout a function takes its tensors, where it takes none of four axes."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from headcheck.arithmetic import named
 from headcheck.attention.returning import as_returned
-from headcheck.attention.sizes_shown import asked_apart
+from headcheck.attention.sizes_shown import fate_apart
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, SIZES, attempt
 from headcheck.declarations import Attention
@@ -21,11 +22,14 @@ def as_laid_out(
     tried = tuple(dtypes)
     if declaration.layout != USUAL or declaration.output_layout or declaration.may_refuse:
         return declaration, []
-    if asked_apart(lambda: _works(declaration, tried, device), device):
-        return declaration, []
+    if fate_apart(partial(_works, declaration, tried, device), device) != "no":
+        return (
+            declaration,
+            [],
+        )  # It works, or what it does is for others to say: it hangs, or ends the process.
     for layout in FEWER_AXES:
         fewer = declaration.but(layout=layout)
-        if asked_apart(lambda other=fewer: _works(other, tried, device), device):  # type: ignore[misc]
+        if fate_apart(partial(_works, fewer, tried, device), device) == "yes":
             return fewer, [f"takes no tensors of four axes: as if declared, layout={layout}"]
     return declaration, []
 

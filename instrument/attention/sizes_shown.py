@@ -14,7 +14,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
-from headcheck.forks import can_fork, fate_of
+from headcheck.forks import Fate, can_fork, fate_of
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
@@ -56,9 +56,14 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
 
 def asked_apart(question: Callable[[], bool], device: str) -> bool:
     """The answer of a copy of this process, which a subject may end or hang: then a law will meet that too."""
+    return fate_apart(question, device) == "yes"
+
+
+def fate_apart(question: Callable[[], bool], device: str) -> Fate:
+    """What becomes of such a question."""
     if device != "cpu" or not can_fork():
-        return question()
-    return fate_of(question, PATIENCE_S) == "yes"
+        return "yes" if question() else "no"
+    return fate_of(question, PATIENCE_S)
 
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
