@@ -59,7 +59,7 @@ def masked_weights_are_zero(attention: AttentionSubject, x: Inputs) -> Compariso
     given=(hiding_something, at_least(kv_len=2), at_most(kv_len=65)),
     share=0.5,
 )
-def masked_weights_are_zero_beside_low_scores(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def low_scores_leave_masked_keys_no_weight(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """However low the scores of all visible keys are, one that is masked has a weight of exactly zero."""
     if not x.resolved_scale or not x.head_dim:
         return None

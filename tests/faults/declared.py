@@ -99,7 +99,7 @@ def keys_hidden_as_in_the_first_sequence(call: Call) -> Any:
 
 @fault(
     "Masked scores of float16 inputs are set to -1e4, though scores are in float32, and can be lower.",
-    breaks="distribution/masked-weights-are-zero-beside-low-scores",
+    breaks="distribution/low-scores-leave-masked-keys-no-weight",
     naive="SV",
     real="https://github.com/huggingface/transformers/issues/17306",
     when=("float16", "scores of all visible keys below -1e4"),
