@@ -147,7 +147,7 @@ class _Conventions(_Common):
     mask_shapes: tuple[str, ...] | None = None
     """In which shapes attn_mask may come: 'bhqk' is (batch, heads, q_len, kv_len), a 1 is an axis of one, and a letter
     left out is an axis left out; 'bk' is a mask of the keys (batch, kv_len). None: all that torch broadcasts, but for
-    those that plain calls refuse in so many words."""
+    those that plain calls refuse, and those of two or three axes that fail in the plainest call, of one sequence."""
     true_means: Literal["keep", "block"] = "keep"
     """What True says in a boolean mask: the key is kept, or it is blocked."""
     causal: Alignment | Literal[False] | None = None

@@ -22,11 +22,9 @@ def as_laid_out(
     tried = tuple(dtypes)
     if declaration.layout != USUAL or declaration.output_layout or declaration.may_refuse:
         return declaration, []
+    # What works is not looked at further; what hangs or ends the process is for others to say.
     if fate_apart(partial(_works, declaration, tried, device), device) != "no":
-        return (
-            declaration,
-            [],
-        )  # It works, or what it does is for others to say: it hangs, or ends the process.
+        return declaration, []
     for layout in FEWER_AXES:
         fewer = declaration.but(layout=layout)
         if fate_apart(partial(_works, fewer, tried, device), device) == "yes":
