@@ -32,6 +32,13 @@ def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) ->
     )
 
 
+def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
+    """What stands for no limit on a side of a window: -1 where the default is a pair of numbers, as (-1, -1)."""
+    known = (parameters_of(function) or {}).get(parameter)
+    of_numbers = known is not None and isinstance(known.default, tuple | list) and None not in known.default
+    return -1 if of_numbers else None
+
+
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
     """The parameters of query, key and value where these are taken by keyword only; () where they go by place."""
     by_keyword = [

@@ -34,7 +34,7 @@ from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention
-from headcheck.signatures import must_be_given, tensors_by_name
+from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Edge(Abilities):
         self.clock = Clock()
         self.always_given = must_be_given(declaration.function, self.arguments)
         self.tensors = tensors_by_name(declaration.function)
+        self.no_limit = no_limit(declaration.function, self.arguments.get("window", ""))
 
     @property
     def seconds(self) -> float:
@@ -165,7 +166,7 @@ class Edge(Abilities):
             "is_causal": x.is_causal or None,
             "scale": x.scale,
             "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,
-            "window": x.window,
+            "window": self._window(x.window),
             "softcap": x.softcap,
         }
         if self.declaration.returns is None:
@@ -180,6 +181,10 @@ class Edge(Abilities):
         if self.is_packed:
             self.add_lengths(arguments, [x.q_len] * x.batch, [x.kv_len] * x.batch)
         return arguments
+
+    def _window(self, window: tuple[int | None, int | None] | None) -> tuple[int | None, ...] | None:
+        """(left, right) with the subject's own word for a side without limit."""
+        return window and tuple(self.no_limit if side is None else side for side in window)
 
     def add_lengths(self, arguments: Arguments, q_lens: Sequence[int], kv_lens: Sequence[int]) -> None:
         """Where each packed sequence begins, and the longest, as far as the subject takes them."""
@@ -232,6 +237,10 @@ class Edge(Abilities):
                 raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
             return dict(zip(names, returned, strict=True))
         values = returned if isinstance(returned, tuple) and extras else (returned,)
+        while (
+            len(values) > 1 + len(extras) and values[-1] is None
+        ):  # flash_attn_func: a pattern of dropout, if any.
+            values = values[:-1]
         if len(values) != 1 + len(extras):
             raise LawBroken(f"returned {len(values)} values where {1 + len(extras)} were asked for")
         return dict(zip(("output", *extras), values, strict=True))

@@ -234,12 +234,17 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
         window=case.window,
         softcap=case.softcap,
         sinks=_sinks(case).to(dtype) if case.sinks else None,
-        alibi_slopes=alibi_slopes(case.heads).float() if case.alibi else None,
+        alibi_slopes=slopes_of_few_digits(case.heads) if case.alibi else None,
         alignment=alignment,
         layout=case.layout,
         mask_layout=case.mask_layout,
         generic=case.values in values.CONTINUOUS and not case.written_out and case.mask_form != "lowest",
     )
+
+
+def slopes_of_few_digits(heads: int) -> Tensor:
+    """The slopes of ALiBi (heads,) in float32, to 11 bits: whoever multiplies them by a distance there rounds nothing."""
+    return alibi_slopes(heads).half().float()
 
 
 def _alike(x: Tensor, axis: int) -> Tensor:

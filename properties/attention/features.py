@@ -12,14 +12,14 @@ from headcheck.attention.given import (
     wide_heads,
     without_causal,
 )
-from headcheck.attention.inputs import Inputs
+from headcheck.attention.inputs import Inputs, slopes_of_few_digits
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
 from headcheck.given import at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
-from headcheck.reference.positions import alibi_bias, alibi_slopes
+from headcheck.reference.positions import alibi_bias
 
 BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
 GEMMA = "Gemma Team 2024 (Gemma 2), section 2: logit soft-capping"
@@ -141,8 +141,7 @@ def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> C
 )
 def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     """ALiBi does what its bias does as an additive mask."""
-    slopes = alibi_slopes(x.heads)
-    exact = alibi_bias(slopes, x.q_len, x.kv_len, x.alignment)[None]
+    exact = alibi_bias(slopes_of_few_digits(x.heads), x.q_len, x.kv_len, x.alignment)[None]
     explicit = x.but(alibi_slopes=None, attn_mask=exact.to(x.dtype), generic=False)
     # The bias was rounded to the dtype of the query: what that changes is known exactly.
     rounding = (explicit.problem.attended.output - x.problem.attended.output).abs()
@@ -207,7 +206,6 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
     none_of_them: dict[str, Any] = {"attn_mask": None, "sinks": None, "alibi_slopes": None}
     none_of_them |= {"is_causal": False, "window": None, "softcap": None}
     plain = x.but(**{**none_of_them, **always})
-    slopes = alibi_slopes(x.heads).float()
     asked = {
         "scale": plain.but(scale=0.5),
         "is_causal": plain.but(is_causal=True),
@@ -216,7 +214,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
         "window": plain.but(window=(1, 1)),
         "softcap": plain.but(softcap=1.0),
         "sinks": plain.but(sinks=torch.zeros(x.heads, dtype=x.dtype)),
-        "alibi": plain.but(alibi_slopes=slopes),
+        "alibi": plain.but(alibi_slopes=slopes_of_few_digits(x.heads)),
     }
     denied = [feature for feature in asked if attention.denies(feature) and feature not in always]
     if not denied:
