@@ -41,7 +41,8 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
             read = {**(before if isinstance(before, Mapping) else {}), key: read}
         fitting = [each for each in (read, _several(read)) if _fits(each, types[field])]
         if not fitting:
-            raise SubjectError(f"cannot take --declare {text!r}; {field} is {in_words(types[field])}")
+            named, kind = (f"{field}.{key}", _of_entries(types[field])) if dot else (field, types[field])
+            raise SubjectError(f"cannot take --declare {text!r}; {named} is {in_words(kind)}")
         changes[field] = fitting[0]
     return declaration.but(**changes) if changes else declaration
 
@@ -54,6 +55,11 @@ def _is_named(value: str, kind: Any) -> bool:
 def _holds_entries(kind: Any) -> bool:
     """Whether a field may be a mapping."""
     return any(get_origin(part) is Mapping for part in _parts(kind))
+
+
+def _of_entries(kind: Any) -> Any:
+    """What the entries of such a mapping may be."""
+    return next(get_args(part)[1] for part in _parts(kind) if get_origin(part) is Mapping)
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:

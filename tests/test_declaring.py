@@ -113,6 +113,10 @@ def test_a_function_is_named_by_where_it_stands(tmp_path: Path) -> None:
         ("layout", "cannot read --declare 'layout'; write FIELD=VALUE, such as layout=bshd"),
         ("layuot=bshd", r"role attention declares no 'layuot' \(did you mean layout\?\)"),
         ("layout.h=bshd", "cannot take --declare 'layout.h=bshd'; layout is no mapping"),
+        (
+            "always.scale=foo",
+            "always.scale is True or False or a number or several, each a whole number or None",
+        ),
         ("function=f", r"declares no 'function' \(there are: "),
         ("causal=left", "causal='left' is not a convention headcheck knows; choose one of"),
         ("gradients=maybe", "cannot take --declare 'gradients=maybe'; gradients is True or False or None"),

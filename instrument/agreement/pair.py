@@ -83,5 +83,6 @@ class PairSubject:
         if self.one.alignment != self.other.alignment and positional and case.q_len != case.kv_len:
             case = replace(case, kv_len=case.q_len)
         if MASK_WITH_CAUSAL in self.one.avoids and case.is_causal and case.mask != "none":
-            case = replace(case, is_causal=False)
+            causal = any("is_causal" in side.declaration.always for side in self.sides)
+            case = replace(case, mask="none") if causal else replace(case, is_causal=False)
         return case

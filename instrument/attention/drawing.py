@@ -223,9 +223,11 @@ def _without_what_is_avoided(case: Case, subject: AttentionSubject) -> Case:
         case = case.but(scale=None)
     if DEAD_ROWS not in subject.avoids:
         return case
+    always = subject.declaration.always
     if case.window is not None:
-        case = case.but(mask="none", window=None if case.q_len > case.kv_len else case.window)
-    if case.is_causal and subject.alignment == "bottom-right":
+        gone = case.q_len > case.kv_len and "window" not in always
+        case = case.but(mask="none", window=None if gone else case.window)
+    if "window" in always or (case.is_causal and subject.alignment == "bottom-right"):
         case = case.but(q_len=min(case.q_len, case.kv_len))
     return case
 

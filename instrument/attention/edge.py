@@ -159,8 +159,10 @@ class Edge(Abilities):
         mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
         tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
         tensors["attn_mask"] = mask
-        tensors["sinks"] = None if x.sinks is None else x.sinks.clone().to(self.device)
-        tensors["alibi_slopes"] = None if x.alibi_slopes is None else x.alibi_slopes.clone().to(self.device)
+        for name, of_heads in (("sinks", x.sinks), ("alibi_slopes", x.alibi_slopes)):
+            if of_heads is not None:
+                ordered = to_tiled(of_heads[None], x.kv_heads)[0] if tiled else of_heads
+                tensors[name] = ordered.clone().to(self.device)
         plain: dict[str, Any] = {
             "dropout_p": x.dropout_p or None,
             "is_causal": x.is_causal or None,
@@ -332,6 +334,8 @@ class Edge(Abilities):
         if tiled and with_heads and name in ("query", "attn_mask"):
             by_batch = gradient.reshape(-1, *gradient.shape[-3:])
             gradient = from_tiled(by_batch, x.kv_heads).reshape(gradient.shape)
+        if tiled and name == "sinks":
+            gradient = from_tiled(gradient[None], x.kv_heads)[0]
         if name == "attn_mask" and x.attn_mask is not None and gradient.shape != x.attn_mask.shape:
             gradient = gradient_of_shape(gradient, x.attn_mask.shape)
         return gradient

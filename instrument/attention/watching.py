@@ -191,7 +191,12 @@ def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
 
 
 def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
-    """The output of a call in torch.inference_mode, whose arguments were made there too."""
+    """The output of a call in torch.inference_mode, whose arguments were made there too.
+
+    NotApplicable: what has no gradients may keep buffers between its calls, and torch lets them be written in one mode.
+    """
+    if subject.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared: its buffers may be of one mode")
     with torch.inference_mode():
         output = subject.run(x, subject.arguments_for(x)).output
     return output.clone()

@@ -23,6 +23,15 @@ LEAST = 5
 """The length that some laws need; where the module takes little more, less is added."""
 
 
+def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor:
+    """How many tokens (rows,) each row of a batch lacks, at most three, and all but one: in any order.
+
+    Most orders of four lengths are not put back by the order that sorted them, in either direction; all of two are.
+    """
+    most = min(4, length)
+    return torch.randperm(max(rows, most), generator=generator)[:rows] % most
+
+
 @dataclass(frozen=True)
 class TokenDeclaration(Declaration):
     """The conventions of a module that reads tokens."""

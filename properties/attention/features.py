@@ -152,9 +152,13 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
 @law(
     source="Dao et al. 2022 (FlashAttention), algorithm 1: L = m + log l",
     formula="L_i = log sum_j exp(s_ij)",
-    guards="Base 2, a maximum left out, the last split's value only (flashinfer 5dadb243c), a scale left out.",
+    guards="Base 2, a maximum left out, the last split's value only (flashinfer 5dadb243c), a scale left out; heads in "
+    "another order where a group stands in for rows (flash-sparse-attention 190).",
     needs=("log_sum_exp",),
-    given=(one_in(3, having(sinks=True), one_of("values", "very-negative")),),
+    given=(
+        one_in(3, having(sinks=True), one_of("values", "very-negative")),
+        one_in(4, having(q_len=1, heads=4, kv_heads=2)),
+    ),
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on dead rows."""

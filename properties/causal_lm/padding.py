@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable
-from headcheck.given import at_least
+from headcheck.given import at_least, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
+from headcheck.modules.tokens import missing_tokens
 
 PADDED = "is_real says which tokens there are; the others are a way of making a batch rectangular"
 
@@ -55,17 +56,19 @@ def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) 
 @law(
     source=PADDED,
     formula="f([x; y, pad])_x = f(x), f([x; y, pad])_y = f(y), the same with [pad, y]",
-    guards="Positions or a mask of the first row for all rows (ROP-20: unsloth 3699; SHP-01).",
+    guards="Positions or a mask of the first row for all rows (ROP-20: unsloth 3699; SHP-01); rows that were sorted by "
+    "length and put back in the wrong order.",
     needs=("is_real",),
-    given=(at_least(batch=2, length=3),),
+    given=(at_least(batch=2, length=3), one_in(2, at_least(batch=4, length=4))),
+    share=1.5,
 )
 def rows_of_different_lengths_are_each_itself_alone(
     model: CausalLMSubject, x: TokenInputs
 ) -> Iterator[Comparison]:
     """In a batch whose rows have padding of different lengths, each row is what it is alone."""
     side = model.sides[x.case.seed % len(model.sides)]
-    missing = [(x.case.seed + 2 * row) % 3 for row in range(len(x.tokens))]
-    real = torch.arange(x.length) >= torch.tensor(missing)[:, None]
+    missing = missing_tokens(len(x.tokens), x.length, x.generator("missing"))
+    real = torch.arange(x.length) >= missing[:, None]
     real = real if side == "left" else real.flip(1)
     together = model(x.but(is_real=real))
     for row, there in enumerate(real):

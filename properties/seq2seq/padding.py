@@ -10,6 +10,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least, one_in
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqCase, Seq2SeqSubject
+from headcheck.modules.tokens import missing_tokens
 
 PADDED = "a mask says which tokens there are; the others are a way of making a batch rectangular"
 Which = Literal["source", "target"]
@@ -84,20 +85,26 @@ def what_stands_in_padding_does_not_matter(model: Seq2SeqSubject, x: PairInputs)
 @law(
     source=PADDED,
     formula="f(pairs of different lengths)_b = f(pair b alone)",
-    guards="The mask of the first row for all rows (SHP-01), positions of the first row for all (ROP-20).",
+    guards="The mask of the first row for all rows (SHP-01), positions of the first row for all (ROP-20); pairs that "
+    "were sorted by length and put back in the wrong order.",
     needs=("source_is_real",),
-    given=(at_least(batch=2, source_len=3, target_len=3),),
+    given=(
+        at_least(batch=2, source_len=3, target_len=3),
+        one_in(2, at_least(batch=4, source_len=4, target_len=4)),
+    ),
+    share=1.5,
 )
 def pairs_of_different_lengths_are_each_itself_alone(
     model: Seq2SeqSubject, x: PairInputs
 ) -> Iterator[Comparison]:
     """In a batch of pairs of different lengths each pair is what it is alone."""
     real: dict[str, Tensor] = {}
-    for shift, which in enumerate(("source", "target")):
+    for which in ("source", "target"):
         if model.has(f"{which}_is_real"):
             tokens = getattr(x, which)
-            missing = torch.tensor([(x.case.seed + shift + 2 * row) % 3 for row in range(len(tokens))])
-            there = torch.arange(tokens.shape[1]) >= missing[:, None]
+            rows, length = tokens.shape
+            missing = missing_tokens(rows, length, x.generator(f"missing of the {which}"))
+            there = torch.arange(length) >= missing[:, None]
             real[which] = there if _side(model, x) == "left" else there.flip(1)
     together = model(x.but(**{f"{which}_is_real": there for which, there in real.items()}))
     for row in range(len(together)):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.comparison import Comparison, same
-from headcheck.given import at_least, having, one_of
+from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
 
@@ -54,9 +54,14 @@ def padding_on_the_left_changes_nothing(module: Module, x: StateInputs) -> Compa
 @law(
     source=PADDED,
     formula="f(x of all lengths)[row, real] = f(x[row, real])",
-    guards="One mask for the whole batch: that of the first row, or of the longest.",
+    guards="One mask for the whole batch: that of the first row, or of the longest; rows that were sorted by length and "
+    "put back in the wrong order.",
     needs=("is_real",),
-    given=(at_least(batch=2, length=2), one_of("padding", "right", "left")),
+    given=(
+        at_least(batch=2, length=2),
+        one_in(2, at_least(batch=4, length=4)),
+        one_of("padding", "right", "left"),
+    ),
     roles=STATES,
 )
 def a_padded_batch_gives_what_each_sequence_gives_alone(

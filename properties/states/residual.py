@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, holds
+from headcheck.comparison import Comparison, holds, within
 from headcheck.given import having
 from headcheck.laws import law
 from headcheck.modules.influence import require_freedom
@@ -36,6 +36,30 @@ def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: State
         through = _before_a_final_norm(module, x)
         added = _before_a_final_norm(module, _of_zeros(x)) if module.has("positions") else 0.0
     return module.close(through - added, module.arranged(x.x), x, "output before a final norm")
+
+
+@law(
+    source=PRE,
+    formula="|g(C x) - C x| = O(1) as C grows, since f(norm(C x)) = f(norm(x))",
+    guards="A norm of the queries alone: keys and values are made of the states as they are (xformers 233).",
+    needs=("pre_norm", "skip_path"),
+    given=(having(padding="none"),),
+    share=0.5,
+    roles=STATES,
+)
+def what_a_pre_norm_block_adds_does_not_grow_with_its_states(module: Module, x: StateInputs) -> Comparison:
+    """To states that are far larger a pre-norm block adds no more: all that is added is made of normed states."""
+    states = torch.randn(x.x.shape, generator=x.generator("large states"), dtype=torch.float64).to(x.x.dtype)
+    eps = torch.finfo(states.dtype).eps
+    far, farther = eps**-0.25, eps**-0.5
+    near_limit, added = (_added_to(module, x.but(x=factor * states)) for factor in (far, farther))
+    rounded = 64 * eps * farther * states.double().norm()
+    return within(added, near_limit, near_limit * (farther / far) ** 0.5 + rounded, "size of what is added")
+
+
+def _added_to(module: Module, x: StateInputs) -> torch.Tensor:
+    added = _before_a_final_norm(module, x) - module.arranged(x.x)
+    return added.double().square().sum().sqrt()
 
 
 def _before_a_final_norm(module: Module, x: StateInputs) -> torch.Tensor:

@@ -48,6 +48,16 @@ def heads_tiled(call: Call, x: Tensor) -> Tensor:
     return _of_head(call, x)
 
 
+@variant(
+    "Grouped heads are tiled, with sinks and slopes of ALiBi for each.",
+    declares={"grouped_heads": "tiled"},
+    replaces=clean.group,
+    features=("sinks", "alibi_slopes"),
+)
+def heads_tiled_with_sinks_and_slopes(call: Call, x: Tensor) -> Tensor:
+    return _of_head(call, x)
+
+
 @variant("The length stands before the heads.", declares={"layout": "bshd"})
 def length_before_heads(call: Call) -> Tensor:
     return _in_order(call, "bshd")

@@ -81,3 +81,15 @@ def chunk_masked_from_the_start() -> nn.Module:
         return (causal.tril() if new > 1 else causal) & real[:, None, None, :]
 
     return Small(mask=mask)
+
+
+@wrong(
+    "Rows are sorted by their length, the shortest first, and put back by the order itself, not by its inverse.",
+    breaks="padding/rows-of-different-lengths-are-each-itself-alone",
+)
+def rows_put_back_by_the_order() -> nn.Module:
+    def logits(self: Small, x: Tensor, real: Tensor) -> Tensor:
+        order = real.sum(dim=1).argsort(stable=True)
+        return Small.logits(self, x[order], real[order])[order]
+
+    return Small(logits=logits)

@@ -72,3 +72,34 @@ def unmasked_fast_path() -> nn.Module:
             return super().forward(x, None if fast else is_real)
 
     return Wrong()
+
+
+@wrong(
+    "Pre-norm, but only the queries are made of normed states; keys and values are made of the states as they are.",
+    breaks="residual/what-a-pre-norm-block-adds-does-not-grow-with-its-states",
+    real="https://github.com/facebookresearch/xformers/pull/233",
+)
+def queries_alone_are_normed() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            q, k, v = self.w_q(self.norm1(x)), self.w_k(x), self.w_v(x)
+            scores = self.hide(self.scores(self.split(q), self.split(k)), is_real)
+            x = x + self.w_o(self.merge(self.weigh(scores) @ self.split(v)))
+            return x + self.feed(self.norm2(x))
+
+    return Wrong()
+
+
+@wrong(
+    "Sequences are sorted by their length, and put back by the order itself, not by its inverse.",
+    breaks="padding/a-padded-batch-gives-what-each-sequence-gives-alone",
+)
+def put_back_by_the_order() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            if is_real is None:
+                return super().forward(x)
+            order = is_real.sum(dim=1).argsort(descending=True, stable=True)
+            return super().forward(x[order], is_real[order])[order]
+
+    return Wrong()

@@ -43,3 +43,17 @@ def memory_of_the_last_source() -> nn.Module:
         return kept.setdefault((source.shape, self.head.weight.dtype), Pair.encode(self, source, real))
 
     return Pair(encode=encode)
+
+
+@wrong(
+    "Sources are sorted by their length, and put back by the order itself, not by its inverse.",
+    breaks="padding/pairs-of-different-lengths-are-each-itself-alone",
+)
+def sources_put_back_by_the_order() -> nn.Module:
+    def encode(self: Pair, source: Tensor, real: Tensor | None = None) -> Tensor:
+        if real is None:
+            return Pair.encode(self, source)
+        order = real.sum(dim=1).argsort(descending=True, stable=True)
+        return Pair.encode(self, source[order], real[order])[order]
+
+    return Pair(encode=encode)
