@@ -50,6 +50,8 @@ MERGED = "(hd)"
 """The end of the layout of an output that holds all heads on one axis, one after another."""
 ALWAYS = ("is_causal", "scale", "softcap", "window")
 """What every call of a function may have without an argument for it."""
+BASE_2 = "base-2"
+"""A log-sum-exp that is divided by log 2."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
 """What a call may return."""
 BROADCAST_SHAPES = ("bhqk", "1hqk", "b1qk", "11qk", "b11k", "bh1k", "bhq1", "hqk", "qk")
@@ -197,9 +199,9 @@ class _Conventions(_Common):
     alibi: bool | None = None
     """`alibi_slopes` (heads,) in float32: slope x the distance from i to j is taken off the score of key j, i as for
     `window`."""
-    log_sum_exp: bool | None = None
-    """`return_lse`: (output, log-sum-exp), the natural one of all scores of a query and its sink, (batch, heads, q_len),
-    without what dropout does."""
+    log_sum_exp: bool | Literal["base-2"] | None = None
+    """`return_lse`: (output, log-sum-exp) of all scores of a query and its sink, (batch, heads, q_len), without what
+    dropout does. True: the natural one; base-2: divided by log 2."""
     weights: bool | None = None
     """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None
@@ -238,6 +240,7 @@ class Attention(Declaration, _Conventions):
         "grouped_heads": ("interleaved", "tiled", False, None),
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
+        "log_sum_exp": (True, False, BASE_2, None),
     }
     EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES, "returns": RETURNED}
 

@@ -1,5 +1,6 @@
 """Functions that return more than the output in every call, and hints at conventions that were not declared."""
 
+import math
 from typing import Any
 
 import pytest
@@ -114,3 +115,22 @@ def test_nothing_is_hinted_at_where_plain_calls_are_right() -> None:
     """Of torch's own function there is nothing to say."""
     notes = verdict_of(torch.nn.functional.scaled_dot_product_attention).notes
     assert not any("declare" in note for note in notes)
+
+
+def in_base_two(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """As flashinfer has it: the logarithm of the sum is taken to base 2."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    output = scores.softmax(-1) @ value
+    return (output, scores.float().logsumexp(-1) / math.log(2)) if return_lse else output
+
+
+def test_a_log_sum_exp_of_base_two_is_hinted_at_and_declared() -> None:
+    """Undeclared it breaks a law, with a hint at the declaration; declared, its value and its gradient hold."""
+    undeclared = verdict_of(in_base_two, "log-sum-exp")
+    assert undeclared.verdict == "breaks"
+    assert any("log_sum_exp=base-2" in note for note in undeclared.notes if isinstance(note, Hint))
+    verdict = verdict_of(headcheck.Attention(in_base_two, log_sum_exp="base-2"), "log-sum-exp")
+    assert verdict.conforms, repr(verdict)
+    assert sum(row.outcome == "holds" for row in verdict.laws) > 1
+    natural = headcheck.Attention(in_base_two, log_sum_exp=True)
+    assert verdict_of(natural, "log-sum-exp-is").verdict == "breaks"

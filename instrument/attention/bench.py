@@ -171,3 +171,17 @@ def probe(*, compared: str = "", otherwise: str = "?") -> Callable[[Callable[[Be
         return PROBES[-1]
 
     return register
+
+
+def as_asked(field: str, bench: Bench, plain: Inputs, x: Inputs, what: str) -> Finding:
+    """Whether a call that asks for a feature, undeclared, gives what it should, and not what a plain call gives."""
+    absent = bench.subject(**{field: None}).lacks(field)
+    problem = absent or bench.refusal(x, **{field: None})
+    if problem:
+        return Finding(field, False, problem)
+    if bench.fits(x, **{field: None}):
+        return Finding(field, True, what)
+    ignored = bench.fits(x, plain, **{field: None})
+    return Finding(
+        field, None, f"{what}: {'it changes nothing' if ignored else 'another answer'}", told=False
+    )

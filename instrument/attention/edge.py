@@ -4,6 +4,7 @@ No law knows which implementation stands behind it. Whatever the implementation 
 finding here.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import Attention
+from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
 
@@ -295,6 +296,8 @@ class Edge(Abilities):
                 shape = tuple(extra.shape)
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
             extras[name] = extra.reshape(_whole(x)[name])
+        if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
+            extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
             return each_part(answer, lambda part: from_tiled(part, x.kv_heads))

@@ -4,6 +4,7 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -14,6 +15,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.declarations import BASE_2
 from headcheck.signatures import parameters_of
 from headcheck.verdict import Hint
 
@@ -40,6 +42,7 @@ def hints(trial: AttentionSubject) -> list[str]:
         *_otherwise(trial),
         _causal_note(trial),
         _mask_note(trial),
+        _log_sum_exp_note(trial),
     ]
     notes = [*map(Hint, explaining), unrecognised_note(trial)]
     return [note for note in notes if note]
@@ -80,6 +83,21 @@ def _causal_note(trial: AttentionSubject) -> str:
     ):
         return ""
     return "a plain call is right with --declare always.is_causal=True, and wrong as it is"
+
+
+def _log_sum_exp_note(trial: AttentionSubject) -> str:
+    """Whether a returned log-sum-exp is that of base 2."""
+    if not trial.has("log_sum_exp") or trial.declaration.log_sum_exp == BASE_2:
+        return ""
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
+    try:
+        found = trial.log_sum_exp(x).double()
+    except (LawBroken, NotApplicable):
+        return ""
+    exact, bound = x.problem.attended.log_sum_exp, trial.forward_bounds(x).log_sum_exp
+    if not within(found, exact, bound).broken or within(found * math.log(2), exact, bound).broken:
+        return ""
+    return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} says that it is meant"
 
 
 def _mask_note(trial: AttentionSubject) -> str:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import headcheck.attention.probes  # isort: skip - they run in the order in which they are registered
-import headcheck.attention.dtype_probes  # noqa: F401 - importing it registers its probes
+import headcheck.attention.feature_probes  # isort: skip - importing it registers its probes
+import headcheck.attention.dtype_probes  # noqa: F401 - the same
 from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.declarations import Attention
 from headcheck.pasting import identifier, pasted, written

@@ -8,7 +8,6 @@ Adding a probe is adding one function under `@probe()`; they run in the order of
 conventions that those before it have found. With `compared`, `headcheck agree` asks it of each of its subjects.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +16,9 @@ from torch import Tensor
 
 from headcheck import inference
 from headcheck.arithmetic import MODELS, Arithmetic, named
-from headcheck.attention.bench import Bench, Finding, Found, probe
+from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
 from headcheck.attention.hints import unrecognised_note
-from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.inputs import Inputs
 from headcheck.attention.sizes import axes_of_one
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import infer_arithmetic
@@ -111,7 +110,7 @@ def default_scale(bench: Bench) -> Finding:
 def scale(bench: Bench) -> Finding:
     """Whether a given scale is used."""
     x = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=3)
-    return _feature("scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
+    return as_asked("scale", bench, x, x.but(scale=1.25), "scale=1.25 on random query and key")
 
 
 @probe()
@@ -304,35 +303,6 @@ def mask_gradient(bench: Bench) -> Found:
 
 
 @probe()
-def dropout(bench: Bench) -> Finding:
-    """Whether dropout_p has an effect."""
-    x = bench.inputs(q_len=5, kv_len=16)
-    if absent := bench.subject(dropout=None).lacks("dropout"):
-        return Finding("dropout", False, absent)
-    if problem := bench.refusal(x.but(dropout_p=0.5), dropout=None):
-        return Finding("dropout", False, problem)
-    if bench.fits(x, dropout=None) and not bench.fits(x.but(dropout_p=0.5), x, dropout=None):
-        return Finding("dropout", True, "dropout_p=0.5 changes the answer")
-    return Finding("dropout", None, "dropout_p=0.5 changes nothing", told=False)
-
-
-@probe()
-def further_features(bench: Bench) -> Iterator[Finding]:
-    """What the signature offers beyond torch's: does it do what it says?"""
-    uses: dict[str, dict[str, Any]] = {
-        "window": {"window": (2, 1)},
-        "softcap": {"softcap": 0.5, "values": "large"},
-        "sinks": {"sinks": True},
-        "alibi": {"alibi": True},
-    }
-    for feature, asked in uses.items():
-        if bench.subject(**{feature: None}).lacks(feature) is None:
-            plain = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4)
-            x = build(replace(plain.case, **asked))
-            yield _feature(feature, bench, plain, x, f"{feature} on random numbers")
-
-
-@probe()
 def deterministic(bench: Bench) -> Finding:
     """Whether equal calls give equal bits."""
     x = bench.inputs(q_len=5, kv_len=64, head_dim=16, value_dim=16)
@@ -367,19 +337,6 @@ def _supported(field: str, bench: Bench, x: Inputs, what: str) -> Finding:
     if bench.fits(x, **{field: True}):
         return Finding(field, True, what)
     return Finding(field, None, f"{what}: taken, and the answer is wrong", told=False)
-
-
-def _feature(field: str, bench: Bench, plain: Inputs, x: Inputs, what: str) -> Finding:
-    absent = bench.subject(**{field: None}).lacks(field)
-    problem = absent or bench.refusal(x, **{field: None})
-    if problem:
-        return Finding(field, False, problem)
-    if bench.fits(x, **{field: None}):
-        return Finding(field, True, what)
-    ignored = bench.fits(x, plain, **{field: None})
-    return Finding(
-        field, None, f"{what}: {'it changes nothing' if ignored else 'another answer'}", told=False
-    )
 
 
 def _causal(bench: Bench, alignment: Any, q_len: int) -> Inputs:

@@ -1,5 +1,6 @@
 """Right attention with conventions of its own, which it declares: no law may break."""
 
+import math
 from typing import Any
 
 import torch
@@ -56,6 +57,16 @@ def heads_tiled(call: Call, x: Tensor) -> Tensor:
 )
 def heads_tiled_with_sinks_and_slopes(call: Call, x: Tensor) -> Tensor:
     return _of_head(call, x)
+
+
+@variant(
+    "The log-sum-exp is divided by log 2.",
+    declares={"log_sum_exp": "base-2"},
+    replaces=clean.lse,
+    features=("return_lse",),
+)
+def log_sum_exp_of_base_two(call: Call, scores: Tensor) -> Tensor:
+    return clean.lse(call, scores) / math.log(2)
 
 
 @variant("The length stands before the heads.", declares={"layout": "bshd"})
