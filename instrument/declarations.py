@@ -29,12 +29,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "sinks": ("sinks", "s_aux", "learnable_sink"),
     "alibi_slopes": ("alibi_slopes",),
     "return_lse": ("return_lse", "return_softmax_lse", "return_attn_probs"),
-    "return_weights": (
-        "return_weights",
-        "return_attention_weights",
-        "return_attn_weights",
-        "output_attentions",
-    ),
+    "return_weights": ("return_weights",),
     "cu_seqlens_q": ("cu_seqlens_q", "cu_seq_q", "cu_seqlens"),
     "cu_seqlens_k": ("cu_seqlens_k", "cu_seqlens_kv", "cu_seq_k"),
     "max_seqlen_q": ("max_seqlen_q", "max_q", "max_seqlen"),
@@ -42,6 +37,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
+TORCHS_OWN = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+"""The arguments of torch's function: what takes any keyword is tried with them."""
 ADDED = "attn_bias"
 """The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
@@ -190,7 +187,7 @@ class _Conventions(_Common):
     """`dropout_p`, the share of the weights that are dropped; what is kept is divided by 1 - dropout_p."""
     window: bool | None = None
     """`window` (left, right): a query at position i, counted from where `causal` has the diagonal, sees the keys from
-    i - left to i + right; None is without limit."""
+    i - left to i + right; None is without limit, in a parameter called window_size, or with a default of -1, -1 is."""
     softcap: bool | None = None
     """`softcap` c above 0: a score s, scaled, becomes c tanh(s / c) before masks, biases and ALiBi."""
     sinks: bool | None = None
@@ -291,7 +288,9 @@ def _require_always(name: str, value: object) -> None:
         "is_causal": isinstance(value, bool),
         "scale": number,
         "softcap": number and isinstance(value, int | float) and value > 0,
-        "window": sides and isinstance(value, tuple) and all(isinstance(s, int | None) for s in value),
+        "window": sides
+        and isinstance(value, tuple)
+        and all(s is None or (isinstance(s, int) and s >= 0) for s in value),
     }[name]
     if not fits:
         cure = {"is_causal": "True", "scale": "1.0", "softcap": "30.0", "window": "(2, 0)"}[name]
@@ -351,12 +350,25 @@ def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     accepted = {}
     for canonical, names in ALIASES.items():
-        found = next((name for name in names if name in parameters), None)
+        found = next((name for name in names if name in parameters and _is_meant(name, parameters)), None)
         if found is not None:
             accepted[canonical] = found
-    if takes_any and not accepted:
-        accepted = {name: name for name in ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")}
+    if takes_any and not accepted.keys() & set(TORCHS_OWN):
+        accepted |= {name: name for name in TORCHS_OWN}
     return accepted | dict(declared)
+
+
+def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether a name that has other meanings elsewhere has ours here, as its default or its neighbours tell."""
+    default = parameters[name].default
+    told: dict[str, bool] = {
+        "p": isinstance(default, float) and default == 0,
+        "window_size": default is None or (isinstance(default, tuple) and set(default) <= {None, -1}),
+        "s_aux": default is None,
+        "learnable_sink": default is None,
+        "return_attn_probs": "softmax_scale" in parameters,
+    }
+    return told.get(name, True)
 
 
 def _builtin_arguments(function: Callable[..., Any]) -> dict[str, str]:

@@ -42,6 +42,10 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
         fitting = [each for each in (read, _several(read)) if _fits(each, types[field])]
         if not fitting:
             named, kind = (f"{field}.{key}", _of_entries(types[field])) if dot else (field, types[field])
+            if dot:
+                declaration.but(
+                    **{field: {key: read[key]}}
+                )  # What checks its entries says best what they are.
             raise SubjectError(f"cannot take --declare {text!r}; {named} is {in_words(kind)}")
         changes[field] = fitting[0]
     return declaration.but(**changes) if changes else declaration

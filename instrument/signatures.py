@@ -33,10 +33,11 @@ def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) ->
 
 
 def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
-    """What stands for no limit on a side of a window: -1 where the default is a pair of numbers, as (-1, -1)."""
+    """What stands for no limit on a side of a window: as the default (-1, -1) or (None, None) says, else by the name."""
     known = (parameters_of(function) or {}).get(parameter)
-    of_numbers = known is not None and isinstance(known.default, tuple | list) and None not in known.default
-    return -1 if of_numbers else None
+    if known is not None and isinstance(known.default, tuple | list):
+        return None if None in known.default else -1
+    return -1 if parameter == "window_size" else None
 
 
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -113,10 +113,9 @@ def test_a_function_is_named_by_where_it_stands(tmp_path: Path) -> None:
         ("layout", "cannot read --declare 'layout'; write FIELD=VALUE, such as layout=bshd"),
         ("layuot=bshd", r"role attention declares no 'layuot' \(did you mean layout\?\)"),
         ("layout.h=bshd", "cannot take --declare 'layout.h=bshd'; layout is no mapping"),
-        (
-            "always.scale=foo",
-            "always.scale is True or False or a number or several, each a whole number or None",
-        ),
+        ("always.scale=foo", "always={'scale': 'foo'} is no scale; such as {'scale': 1.0}"),
+        ("always.window=(2, -1)", r"always={'window': \(2, -1\)} is no window; such as {'window': \(2, 0\)}"),
+        ("arguments.scale=2", "cannot take --declare 'arguments.scale=2'; arguments.scale is a word"),
         ("function=f", r"declares no 'function' \(there are: "),
         ("causal=left", "causal='left' is not a convention headcheck knows; choose one of"),
         ("gradients=maybe", "cannot take --declare 'gradients=maybe'; gradients is True or False or None"),

@@ -1,14 +1,19 @@
 """The signature of flash-attention's own functions: judged as it is written, with two conventions declared."""
 
+import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
 import headcheck
+from headcheck.declarations import accepted_arguments
 from headcheck.reference.attention import attention
+from headcheck.signatures import no_limit
 
 LAWS = ("windows", "alibi", "log-sum-exp", "softcap")
 
@@ -70,3 +75,53 @@ def test_no_limit_on_the_right_is_minus_one() -> None:
     verdict = verdict_of(partial(flash_attn_func, no_limit=-2))
     broken = {row.name_in_role for row in verdict.laws if row.outcome == "breaks"}
     assert any("windows" in name for name in broken), repr(verdict)
+
+
+def _taking(parameters: str) -> Callable[..., Any]:
+    """A function of query, key, value and these parameters."""
+    made: Callable[..., Any] = eval(f"lambda q, k, v, {parameters}: q")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("parameters", "taken"),
+    [
+        ("p=0.0", {"dropout_p"}),
+        ("p=1.0", set()),
+        ("p=None", set()),
+        ("p", set()),
+        ("window_size=None", {"window"}),
+        ("window_size=(None, None)", {"window"}),
+        ("window_size=(7, 7)", set()),
+        ("window_size=7", set()),
+        ("s_aux=None", {"sinks"}),
+        ("learnable_sink=False", set()),
+        ("softmax_scale=None, return_attn_probs=False", {"scale", "return_lse"}),
+        ("return_attn_probs=False", set()),
+        ("is_causal=False, **others", {"is_causal"}),
+        (
+            "window_size=(-1, -1), **others",
+            {"window", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"},
+        ),
+    ],
+)
+def test_a_name_with_other_meanings_is_told_by_its_default(parameters: str, taken: set[str]) -> None:
+    """A power, a patch size or a flag is not taken for what another function calls so."""
+    assert accepted_arguments(_taking(parameters), {}).keys() == taken
+
+
+@pytest.mark.parametrize(
+    ("parameter", "stands"),
+    [
+        ("window=None", None),
+        ("window=(-1, -1)", -1),
+        ("window_size=None", -1),
+        ("window_size=(-1, -1)", -1),
+        ("window_size=(None, None)", None),
+    ],
+)
+def test_what_stands_for_no_limit(parameter: str, stands: int | None) -> None:
+    """The default says it, or else the name."""
+    function = _taking(parameter)
+    (name,) = set(inspect.signature(function).parameters) - {"q", "k", "v"}
+    assert no_limit(function, name) == stands

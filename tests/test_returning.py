@@ -134,3 +134,33 @@ def test_a_log_sum_exp_of_base_two_is_hinted_at_and_declared() -> None:
     assert sum(row.outcome == "holds" for row in verdict.laws) > 1
     natural = headcheck.Attention(in_base_two, log_sum_exp=True)
     assert verdict_of(natural, "log-sum-exp-is").verdict == "breaks"
+
+
+def test_a_log_sum_exp_in_every_call_is_told_by_its_shape_where_it_is_declared() -> None:
+    """However wrong its numbers are."""
+
+    def shifted(query: Tensor, key: Tensor, value: Tensor, by: float = 1.0) -> Any:
+        output, found = in_base_two(query, key, value, return_lse=True)
+        return output, found + by
+
+    declared = headcheck.Attention(shifted, log_sum_exp="base-2")
+    assert verdict_of(declared, "log-sum-exp-is").verdict == "breaks"
+    right = headcheck.Attention(lambda q, k, v: shifted(q, k, v, by=0.0), log_sum_exp="base-2")
+    assert verdict_of(right, "log-sum-exp-is").conforms
+    undeclared = verdict_of(shifted)
+    assert any("(output, other)" in note for note in undeclared.notes)
+
+
+def refusing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Tensor:
+    """It takes the argument and refuses what it asks for."""
+    if return_lse:
+        raise ValueError("use the other kernel")
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def test_a_log_sum_exp_that_a_plain_call_refuses_is_not_asked_for() -> None:
+    """As with any argument; where it is declared, it is."""
+    verdict = verdict_of(refusing, "log-sum-exp")
+    assert verdict.verdict == "untested"
+    assert any("use the other kernel" in note for note in verdict.notes)
+    assert verdict_of(headcheck.Attention(refusing, log_sum_exp=True), "log-sum-exp").verdict == "breaks"

@@ -240,10 +240,10 @@ class Edge(Abilities):
                 raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
             return dict(zip(names, returned, strict=True))
         values = returned if isinstance(returned, tuple) and extras else (returned,)
-        while (
-            len(values) > 1 + len(extras) and values[-1] is None
-        ):  # flash_attn_func: a pattern of dropout, if any.
-            values = values[:-1]
+        if self.arguments.get("return_lse") == "return_attn_probs":
+            values = values[
+                : 1 + len(extras)
+            ]  # What flash_attn_func returns behind is a pattern of dropout, or None.
         if len(values) != 1 + len(extras):
             raise LawBroken(f"returned {len(values)} values where {1 + len(extras)} were asked for")
         return dict(zip(("output", *extras), values, strict=True))

@@ -234,7 +234,7 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
         window=case.window,
         softcap=case.softcap,
         sinks=_sinks(case).to(dtype) if case.sinks else None,
-        alibi_slopes=slopes_of_few_digits(case.heads) if case.alibi else None,
+        alibi_slopes=slopes(case.heads, dtype) if case.alibi else None,
         alignment=alignment,
         layout=case.layout,
         mask_layout=case.mask_layout,
@@ -242,9 +242,13 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
     )
 
 
-def slopes_of_few_digits(heads: int) -> Tensor:
-    """The slopes of ALiBi (heads,) in float32, to 11 bits: whoever multiplies them by a distance there rounds nothing."""
-    return alibi_slopes(heads).half().float()
+def slopes(heads: int, dtype: torch.dtype) -> Tensor:
+    """The slopes of ALiBi (heads,) in float32, as all functions are given them.
+
+    Beside inputs in float64 to 11 bits: whoever multiplies them by a distance in float32 rounds nothing there.
+    """
+    exact = alibi_slopes(heads)
+    return exact.half().float() if dtype == torch.float64 else exact.float()
 
 
 def _alike(x: Tensor, axis: int) -> Tensor:

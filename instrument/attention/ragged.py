@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.edge import Arguments
+from headcheck.attention.forms import from_tiled
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import plain_tensor
@@ -24,7 +25,8 @@ def outputs(subject: AttentionSubject, parts: Sequence[Inputs], *, spare: int = 
     """
     with torch.no_grad():
         output = _run(subject, parts, _arguments(subject, parts, spare), spare)
-    return [each.detach().clone() for each in _apart(subject, output, [x.q_len for x in parts])]
+    apart = _apart(subject, output, [x.q_len for x in parts], _tiled_on(subject, parts))
+    return [each.detach().clone() for each in apart]
 
 
 def gradients(
@@ -38,7 +40,8 @@ def gradients(
     output = _run(subject, parts, arguments, 0)
     if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
-    apart = _apart(subject, output, [x.q_len for x in parts])
+    tiled_on = _tiled_on(subject, parts)
+    apart = _apart(subject, output, [x.q_len for x in parts], tiled_on)
     pieces = [(each * sent.to(each)).sum() for each, sent in zip(apart, cotangents, strict=True)]
     total = torch.stack(pieces).sum()
     found = subject.clock.call(torch.autograd.grad, total, [*wanted.values()], allow_unused=True)
@@ -46,7 +49,8 @@ def gradients(
     for name, each in zip(wanted, found, strict=True):
         if each is not None:
             lengths = [x.q_len if name == "query" else x.kv_len for x in parts]
-            for of_one, gradient in zip(by_sequence, _apart(subject, each, lengths), strict=True):
+            of_queries = tiled_on if name == "query" else None
+            for of_one, gradient in zip(by_sequence, _apart(subject, each, lengths, of_queries), strict=True):
                 of_one[name] = gradient
     return by_sequence
 
@@ -72,7 +76,16 @@ def _run(subject: AttentionSubject, parts: Sequence[Inputs], arguments: Argument
     return plain_tensor(output, (tokens, x.heads, x.value_dim), x.dtype, subject.device)
 
 
-def _apart(subject: AttentionSubject, tokens: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+def _tiled_on(subject: AttentionSubject, parts: Sequence[Inputs]) -> int | None:
+    """The number of key heads on which query heads are tiled, or None where they are not."""
+    tiled = subject.declaration.grouped_heads == "tiled" and parts[0].group > 1
+    return parts[0].kv_heads if tiled else None
+
+
+def _apart(
+    subject: AttentionSubject, tokens: Tensor, lengths: Sequence[int], tiled_on: int | None
+) -> list[Tensor]:
     """Each sequence of a pack as (1, heads, length, dim); what stands behind the last one is left out."""
     real = torch.split(tokens[: sum(lengths)], list(lengths))
-    return [subject.canonical(each, 1, each.shape[1]) for each in real]
+    each = [subject.canonical(one, 1, one.shape[1]) for one in real]
+    return each if tiled_on is None else [from_tiled(one, tiled_on) for one in each]

@@ -1,5 +1,6 @@
 """What an undeclared function returns in every call: the output alone, or a tuple of several things."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention
+from headcheck.declarations import BASE_2, PACKED, Attention
 
 NEAR = 0.05
 """How far the weights or the log-sum-exp may be from the oracle's to be taken for them: laws say the rest."""
@@ -39,22 +40,23 @@ def as_returned(
             continue
         if not isinstance(returned, tuple | list):
             return declaration, []
-        names = tuple(_name(x, subject.forms(x), part) for part in returned)
+        names = tuple(_name(x, subject.forms(x), part, declaration) for part in returned)
         if names.count("output") != 1:
             return declaration, []
         return declaration.but(returns=names), [_note(names)]
     return declaration, []
 
 
-def _name(x: Inputs, forms: Mapping[str, tuple[int, ...]], part: Any) -> str:
-    """What one of the returned things is."""
+def _name(x: Inputs, forms: Mapping[str, tuple[int, ...]], part: Any, declaration: Attention) -> str:
+    """What one of the returned things is: that is told by its numbers, or by its shape where it is declared."""
     if not isinstance(part, Tensor) or not part.is_floating_point():
         return "other"
     exact = x.problem.attended
-    for name, wanted in (("weights", exact.weights), ("log_sum_exp", exact.log_sum_exp)):
+    unit = math.log(2) if declaration.log_sum_exp == BASE_2 else 1.0
+    for name, wanted in (("weights", exact.weights), ("log_sum_exp", exact.log_sum_exp / unit)):
         if tuple(part.shape) == forms[name]:
             distance = (part.detach().cpu().double().reshape(wanted.shape) - wanted).abs().max()
-            if distance <= NEAR:
+            if distance <= NEAR or getattr(declaration, name):
                 return name
     is_output = part.ndim == len(forms["output"]) and part.shape[-1] == forms["output"][-1]
     return "output" if is_output else "other"

@@ -11,7 +11,7 @@ import torch
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.features import FEATURES
+from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.layout_shown import as_laid_out
@@ -173,10 +173,12 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     }
     calls = {feature: [built(trial, case) for case in cases] for feature, cases in uses.items()}
     calls["dropout"] = [built(trial, plain).but(dropout_p=0.5)]
+    calls |= {feature: [built(trial, plain)] for feature in RETURN_ARGUMENTS}
     refused = {}
     for feature, ways in calls.items():
         if trial.has(feature) and not trial.declared(feature):
-            failure = _failure_of_all(trial, ways)
+            asked = {feature: True} if feature in RETURN_ARGUMENTS else {}
+            failure = _failure_of_all(trial, ways, **asked)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
             elif is_refusal(failure):
@@ -186,11 +188,13 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
     return refused
 
 
-def _failure_of_all(trial: AttentionSubject, ways: Iterable[Inputs]) -> LawBroken | NotApplicable | None:
+def _failure_of_all(
+    trial: AttentionSubject, ways: Iterable[Inputs], **asked: bool
+) -> LawBroken | NotApplicable | None:
     """Why the first of several calls does not work, or None if any of them does."""
     failures = []
     for x in ways:
-        failures.append(failure_of(trial, x))
+        failures.append(failure_of(trial, x, **asked))
         if failures[-1] is None:
             return None
     return failures[0]

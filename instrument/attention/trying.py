@@ -26,10 +26,10 @@ def attempt(trial: AttentionSubject, case: Case) -> str | None:
     return None if failure is None else str(failure)
 
 
-def failure_of(trial: AttentionSubject, x: Inputs) -> LawBroken | NotApplicable | None:
-    """Why a call does not work, or None if it does."""
+def failure_of(trial: AttentionSubject, x: Inputs, **asked: bool) -> LawBroken | NotApplicable | None:
+    """Why a call does not work, or None if it does. asked: what it is to return, as log_sum_exp=True."""
     try:
-        trial(x)
+        trial.answer(x, **asked)
     except (LawBroken, NotApplicable) as problem:
         return problem
     return None

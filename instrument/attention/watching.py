@@ -10,8 +10,12 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import NotApplicable, within
+from headcheck.forks import Fate, can_fork, fate_of
 from headcheck.kept import graphs_followed_back
+
+PATIENCE_S = 10.0
+"""Wall seconds for a call in a copy of the process."""
 
 INPUTS = ("query", "key", "value")
 
@@ -191,15 +195,20 @@ def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
 
 
 def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
-    """The output of a call in torch.inference_mode, whose arguments were made there too.
-
-    NotApplicable: what has no gradients may keep buffers between its calls, and torch lets them be written in one mode.
-    """
-    if subject.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared: its buffers may be of one mode")
+    """The output of a call in torch.inference_mode, whose arguments were made there too."""
     with torch.inference_mode():
         output = subject.run(x, subject.arguments_for(x)).output
     return output.clone()
+
+
+def is_right_in_inference_mode(subject: AttentionSubject, x: Inputs, expected: Tensor, limit: Tensor) -> Fate:
+    """The same, asked in a copy of this process. NotApplicable: there can be none.
+
+    What keeps a buffer from call to call can write to it in one mode only, once it was made in torch.inference_mode.
+    """
+    if subject.device != "cpu" or not can_fork():
+        raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
+    return fate_of(lambda: not within(in_inference_mode(subject, x), expected, limit).broken, PATIENCE_S)
 
 
 def wanting_gradients(subject: AttentionSubject, x: Inputs) -> list[str]:

@@ -257,7 +257,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
         finally:
             keep.remove()
         if returned[0].isnan().any():
-            raise NotApplicable("weights at zero give NaN")
+            raise NotApplicable("the output is NaN where its norms are watched")
         return [each for each in calls if each.given.shape == returned[0].shape], returned[0]
 
     def gradient(self, x: AnyStates, keep: Tensor, of: str = "x") -> Tensor:

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+"""Norms by the statistics of a batch: other in training, affine in evaluation."""
+
 
 @contextmanager
 def weights_changed(

@@ -12,7 +12,7 @@ from headcheck.attention.given import (
     wide_heads,
     without_causal,
 )
-from headcheck.attention.inputs import Inputs, slopes_of_few_digits
+from headcheck.attention.inputs import Inputs, slopes
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
@@ -141,7 +141,7 @@ def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> C
 )
 def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     """ALiBi does what its bias does as an additive mask."""
-    exact = alibi_bias(slopes_of_few_digits(x.heads), x.q_len, x.kv_len, x.alignment)[None]
+    exact = alibi_bias(slopes(x.heads, x.dtype), x.q_len, x.kv_len, x.alignment)[None]
     explicit = x.but(alibi_slopes=None, attn_mask=exact.to(x.dtype), generic=False)
     # The bias was rounded to the dtype of the query: what that changes is known exactly.
     rounding = (explicit.problem.attended.output - x.problem.attended.output).abs()
@@ -218,7 +218,7 @@ def what_is_declared_unsupported_is_refused(attention: AttentionSubject, x: Inpu
         "window": plain.but(window=(1, 1)),
         "softcap": plain.but(softcap=1.0),
         "sinks": plain.but(sinks=torch.zeros(x.heads, dtype=x.dtype)),
-        "alibi": plain.but(alibi_slopes=slopes_of_few_digits(x.heads)),
+        "alibi": plain.but(alibi_slopes=slopes(x.heads, x.dtype)),
     }
     denied = [feature for feature in asked if attention.denies(feature) and feature not in always]
     if not denied:

@@ -9,7 +9,16 @@ from headcheck.attention import watching
 from headcheck.attention.given import hiding_keys
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, compared_gradients, none, same, within
+from headcheck.comparison import (
+    Comparison,
+    LawBroken,
+    NotApplicable,
+    compared_gradients,
+    holds,
+    none,
+    same,
+    within,
+)
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.library import functions_replaced, generators_watched, settings_watched
@@ -178,7 +187,17 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
 )
 def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """In inference mode the output is what it is outside."""
-    return within(watching.in_inference_mode(attention, x), attention(x), 2 * attention.bound(x))
+    plain, limit = attention(x), 2 * attention.bound(x)
+    if attention.declaration.gradients is not False:
+        return within(watching.in_inference_mode(attention, x), plain, limit)
+    fate = watching.is_right_in_inference_mode(attention, x, plain, limit)
+    if fate in ("died", "hung"):
+        raise NotApplicable(f"has no gradients, as declared: a copy of the process was asked, and {fate}")
+    return holds(
+        torch.tensor(fate == "yes"),
+        plain,
+        "output in inference mode is another, or the call raises; outside it",
+    )
 
 
 @law(

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 
 import torch
-from torch import nn
 
 from headcheck.comparison import Comparison, NotApplicable, same
 from headcheck.laws import law
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
-from headcheck.modules.weights import training_without_dropout
+from headcheck.modules.weights import BATCH_NORMS, training_without_dropout
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 Module = StatesSubject[StateInputs]
 
 

@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, holds, within
+from headcheck.comparison import Comparison, NotApplicable, holds, within
 from headcheck.given import having
 from headcheck.laws import law
 from headcheck.modules.influence import require_freedom
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
-from headcheck.modules.weights import norms_of, weights_changed, without_matrices
+from headcheck.modules.weights import BATCH_NORMS, norms_of, weights_changed, without_matrices
 
 PRE = "Xiong et al. 2020, figure 1: x + f(norm(x)); document 000, line 1068"
 POST = "Vaswani et al. 2017, section 5.4: norm(x + f(x))"
+LARGE, LARGER = 64.0, 4096.0
+"""Factors of states of size 1: beside the first, eps and what is added to a state are small already."""
 
 Module = StatesSubject[StateInputs]
 
@@ -49,12 +51,15 @@ def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: State
 )
 def what_a_pre_norm_block_adds_does_not_grow_with_its_states(module: Module, x: StateInputs) -> Comparison:
     """To states that are far larger a pre-norm block adds no more: all that is added is made of normed states."""
+    if any(isinstance(each, BATCH_NORMS) for each in module.parts()):
+        raise NotApplicable("its norms are affine in evaluation: they use the statistics of the batch")
+    if module.has("positions"):
+        raise NotApplicable("it has positions of its own, which may be made of the states as they are")
     states = torch.randn(x.x.shape, generator=x.generator("large states"), dtype=torch.float64).to(x.x.dtype)
-    eps = torch.finfo(states.dtype).eps
-    far, farther = eps**-0.25, eps**-0.5
-    near_limit, added = (_added_to(module, x.but(x=factor * states)) for factor in (far, farther))
-    rounded = 64 * eps * farther * states.double().norm()
-    return within(added, near_limit, near_limit * (farther / far) ** 0.5 + rounded, "size of what is added")
+    large, larger = x.but(x=LARGE * states), x.but(x=LARGER * states)
+    to_large, to_larger = _added_to(module, large), _added_to(module, larger)
+    rounded = module.bound(larger) * states.numel() ** 0.5
+    return within(to_larger, to_large, to_large * (LARGER / LARGE) ** 0.5 + rounded, "size of what is added")
 
 
 def _added_to(module: Module, x: StateInputs) -> torch.Tensor:

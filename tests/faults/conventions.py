@@ -1,6 +1,7 @@
 """Right attention with conventions of its own, which it declares: no law may break."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -221,6 +222,14 @@ def numbers_read_as_of_all_heads(call: Call) -> Tensor:
     return output
 
 
+@variant(
+    "Heads are tiled in a pack.",
+    **(packs.OPTIONS | {"declares": {**packs.OPTIONS["declares"], "grouped_heads": "tiled"}}),
+)
+def heads_tiled_in_a_pack(call: Call) -> Tensor:
+    return packs.attention(call, one=partial(clean.attention, group=_of_head))
+
+
 @variant("The output of a pack ends with its last sequence, whatever stands behind it.", **packs.OPTIONS)
 def output_of_the_packed_tokens_alone(call: Call) -> Tensor:
     assert call.cu_seqlens_q is not None
@@ -267,3 +276,10 @@ def causal_in_every_call(call: Call) -> Tensor:
 def scaled_in_no_call(call: Call) -> Tensor:
     output: Tensor = clean.attention(call.but(scale=1.0))
     return output
+
+
+@variant("The output is written into a buffer that is kept from call to call.", gradients=False)
+def written_into_a_kept_buffer(call: Call, memory: dict[Any, Tensor]) -> Tensor:
+    output = clean.attention(call)
+    kept = memory.setdefault((output.shape, output.dtype), torch.empty_like(output))
+    return kept.copy_(output).clone()
