@@ -10,8 +10,8 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import NotApplicable, within
-from headcheck.forks import Fate, can_fork, fate_of
+from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.forks import can_fork, fate_of
 from headcheck.kept import graphs_followed_back
 
 PATIENCE_S = 10.0
@@ -201,14 +201,20 @@ def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
     return output.clone()
 
 
-def is_right_in_inference_mode(subject: AttentionSubject, x: Inputs, expected: Tensor, limit: Tensor) -> Fate:
-    """The same, asked in a copy of this process. NotApplicable: there can be none.
+def require_right_in_inference_mode(
+    subject: AttentionSubject, x: Inputs, expected: Tensor, limit: Tensor
+) -> None:
+    """LawBroken: the output is another there, as a copy of this process found. NotApplicable: none could be asked.
 
     What keeps a buffer from call to call can write to it in one mode only, once it was made in torch.inference_mode.
     """
     if subject.device != "cpu" or not can_fork():
         raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
-    return fate_of(lambda: not within(in_inference_mode(subject, x), expected, limit).broken, PATIENCE_S)
+    fate = fate_of(lambda: not within(in_inference_mode(subject, x), expected, limit).broken, PATIENCE_S)
+    if fate == "no":
+        raise LawBroken("in torch.inference_mode the output is another than outside, or the call raises")
+    if fate != "yes":
+        raise NotApplicable(f"has no gradients, as declared, and a copy of the process that was asked {fate}")
 
 
 def wanting_gradients(subject: AttentionSubject, x: Inputs) -> list[str]:
