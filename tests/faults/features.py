@@ -638,19 +638,3 @@ def dead_rows_nan_with_log_sum_exp(call: Call, scores: Tensor, do: clean.Steps) 
 )
 def causal_dropped_with_log_sum_exp(call: Call) -> Tensor | None:
     return None if call.return_lse else clean.causal(call)
-
-
-@fault(
-    "With one query a group stands in for rows, and the log-sum-exp is written in the order (group, key head).",
-    breaks="features/log-sum-exp-is-within-the-bound",
-    real="https://github.com/HKUSTDial/flash-sparse-attention/pull/190",
-    naive="PATH",
-    when=("return_lse", "one query", "1 < kv_heads < heads"),
-    replaces=clean.lse,
-    features=LOG_SUM_EXP,
-)
-def log_sum_exp_by_group_of_one_query(call: Call, scores: Tensor) -> Tensor:
-    found = clean.lse(call, scores)
-    if call.q_len != 1 or call.group == 1:
-        return found
-    return found.unflatten(1, (-1, call.group)).transpose(1, 2).flatten(1, 2)

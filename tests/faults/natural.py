@@ -380,3 +380,19 @@ def alibi_positions_in_half(call: Call) -> Tensor:
         return scores - call.alibi_slopes.to(scores.dtype)[:, None, None] * (j - i[:, None]).abs()
 
     return clean.attention(call, alibi=alibi)
+
+
+@fault(
+    "With one query a group stands in for rows, and the log-sum-exp is written in the order (group, key head).",
+    breaks="features/log-sum-exp-is-within-the-bound",
+    real="https://github.com/HKUSTDial/flash-sparse-attention/pull/190",
+    naive="PATH",
+    when=("return_lse", "one query", "1 < kv_heads < heads"),
+    replaces=clean.lse,
+    features=("return_lse",),
+)
+def log_sum_exp_by_group_of_one_query(call: Call, scores: Tensor) -> Tensor:
+    found = clean.lse(call, scores)
+    if call.q_len != 1 or call.group == 1:
+        return found
+    return found.unflatten(1, (-1, call.group)).transpose(1, 2).flatten(1, 2)
