@@ -43,9 +43,8 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
         if not fitting:
             named, kind = (f"{field}.{key}", _of_entries(types[field])) if dot else (field, types[field])
             if dot:
-                declaration.but(
-                    **{field: {key: read[key]}}
-                )  # What checks its entries says best what they are.
+                # What checks the entries of a mapping says best what they are.
+                declaration.but(**{field: {key: read[key]}})
             raise SubjectError(f"cannot take --declare {text!r}; {named} is {in_words(kind)}")
         changes[field] = fitting[0]
     return declaration.but(**changes) if changes else declaration

@@ -759,3 +759,26 @@ def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any]
     """In one line that names the cure."""
     with pytest.raises(SubjectError, match=told):
         Attention(repeating, **declared)
+
+
+def test_a_function_without_gradients_is_asked_about_inference_mode_in_a_copy() -> None:
+    """What is another there breaks the law; a buffer that was made before is written here as ever."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scale).detach()
+
+    def unscaled_there(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return attend(query, key, value, 1.0 if torch.is_inference_mode_enabled() else None)
+
+    kept: dict[torch.Size, Tensor] = {}
+
+    def buffered(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = attend(query, key, value)
+        return kept.setdefault(output.shape, torch.empty_like(output)).copy_(output).clone()
+
+    for function, outcome in ((unscaled_there, "breaks"), (buffered, "conforms")):
+        subject = headcheck.Attention(function, gradients=False)
+        verdict = headcheck.verify(
+            subject, profile="quick", dtype="float32", laws=("inference-mode", "one-key", "same-call")
+        )
+        assert verdict.verdict == outcome, repr(verdict)

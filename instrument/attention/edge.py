@@ -241,9 +241,8 @@ class Edge(Abilities):
             return dict(zip(names, returned, strict=True))
         values = returned if isinstance(returned, tuple) and extras else (returned,)
         if self.arguments.get("return_lse") == "return_attn_probs":
-            values = values[
-                : 1 + len(extras)
-            ]  # What flash_attn_func returns behind is a pattern of dropout, or None.
+            # What flash_attn_func returns behind them is a pattern of dropout, or None.
+            values = values[: 1 + len(extras)]
         if len(values) != 1 + len(extras):
             raise LawBroken(f"returned {len(values)} values where {1 + len(extras)} were asked for")
         return dict(zip(("output", *extras), values, strict=True))

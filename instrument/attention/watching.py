@@ -211,10 +211,12 @@ def require_right_in_inference_mode(
     if subject.device != "cpu" or not can_fork():
         raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
     fate = fate_of(lambda: not within(in_inference_mode(subject, x), expected, limit).broken, PATIENCE_S)
-    if fate == "no":
-        raise LawBroken("in torch.inference_mode the output is another than outside, or the call raises")
-    if fate != "yes":
-        raise NotApplicable(f"has no gradients, as declared, and a copy of the process that was asked {fate}")
+    if fate in ("no", "died"):
+        raise LawBroken(
+            "in torch.inference_mode the output is another than outside, or the call raises or crashes"
+        )
+    if fate == "hung":
+        raise NotApplicable("has no gradients, as declared, and a copy of the process that was asked hung")
 
 
 def wanting_gradients(subject: AttentionSubject, x: Inputs) -> list[str]:
