@@ -41,10 +41,13 @@ def _end_after(parent: int) -> None:
 
 
 def can_fork() -> bool:
-    """Whether this process can be copied: not on Windows, and not once it has used CUDA."""
+    """Whether this process can be copied: not on Windows, nor beside JAX, whose threads a copy lacks, nor once it has
+    used CUDA.
+    """
     import torch
 
-    return hasattr(os, "fork") and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    used_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return hasattr(os, "fork") and "jax" not in sys.modules and not used_cuda
 
 
 def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:

@@ -1,0 +1,27 @@
+"""What becomes of a question that is asked in a copy of the process, and when there is no copy."""
+
+import os
+import signal
+import sys
+import time
+import types
+
+import pytest
+
+from headcheck.forks import can_fork, fate_of
+
+
+def test_a_copy_answers_dies_or_hangs() -> None:
+    """Each fate has its name, and none reaches the process that asked."""
+    assert fate_of(lambda: True, 10.0) == "yes"
+    assert fate_of(lambda: False, 10.0) == "no"
+    assert fate_of(lambda: bool(1 / 0), 10.0) == "no"
+    assert fate_of(lambda: bool(os.kill(os.getpid(), signal.SIGKILL)), 10.0) == "died"
+    assert fate_of(lambda: bool(time.sleep(60)), 0.2) == "hung"
+
+
+def test_a_process_that_uses_jax_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads are not in the copy, which would wait for them; JAX warns at each fork."""
+    assert can_fork()
+    monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
+    assert not can_fork()
