@@ -7,9 +7,11 @@
     kind = "bug"                                    # one of KINDS
     versions = "memory-efficient-attention-pytorch >=0.1.0, <0.2"
     reference = "none found"
+    intermittent = true                             # may be left out: it shows at some seeds only
 
 An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when laws of its
-are judged and none of them breaks. Outside of its versions it says nothing: then what breaks is new.
+are judged and none of them breaks, unless it is intermittent. Outside of its versions it says nothing: then what
+breaks is new.
 """
 
 import operator
@@ -33,6 +35,7 @@ KINDS = {
     "precision": "a limit of precision",
 }
 FIELDS = ("subject", "law", "reason", "kind", "versions", "reference")
+OPTIONAL = ("intermittent",)
 _COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
 
 
@@ -46,6 +49,8 @@ class Known:
     kind: str
     versions: str
     reference: str
+    intermittent: bool = False
+    """Whether it may not show, and not be fixed for that."""
 
     def speaks_of(self, law: str) -> bool:
         """Whether a law is one of those that it may break."""
@@ -103,9 +108,9 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
 
 
 def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
-    """Whether laws of the entry were judged, and none of them breaks; outcomes: law -> what became of it."""
+    """Whether laws of the entry, if it shows in each run, were judged, and none breaks; outcomes: law -> what it was."""
     mine = {outcome for law, outcome in outcomes.items() if entry.speaks_of(law)}
-    return "holds" in mine and "breaks" not in mine
+    return not entry.intermittent and "holds" in mine and "breaks" not in mine
 
 
 def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
@@ -151,9 +156,13 @@ def _numbers(version_text: str) -> tuple[int, ...]:
 
 
 def _known(entry: Any, where: str) -> Known:
-    for what, names in (("missing", set(FIELDS) - set(entry)), ("unknown", set(entry) - set(FIELDS))):
+    for what, names in (
+        ("missing", set(FIELDS) - set(entry)),
+        ("unknown", set(entry) - {*FIELDS, *OPTIONAL}),
+    ):
         if names:
-            told = f"the fields are {', '.join(FIELDS)}; {what}: {', '.join(sorted(names))}"
+            fields = f"the fields are {', '.join(FIELDS)}, and {', '.join(OPTIONAL)} where it applies"
+            told = f"{fields}; {what}: {', '.join(sorted(names))}"
             raise HeadcheckError(f"{where}: {told}")
     if entry["kind"] not in KINDS:
         raise HeadcheckError(f"{where}: the kind {entry['kind']!r} is none of {', '.join(KINDS)}")
@@ -162,5 +171,7 @@ def _known(entry: Any, where: str) -> Known:
     for pattern in laws:
         if not any(fnmatchcase(law, pattern) for law in all_laws()):
             raise HeadcheckError(f"{where}: no law matches {pattern!r}; `headcheck laws` lists them")
+    if not isinstance(intermittent := entry.get("intermittent", False), bool):
+        raise HeadcheckError(f"{where}: intermittent is true or false, not {intermittent!r}")
     texts = {name: str(entry[name]) for name in FIELDS if name != "law"}
-    return Known(laws=laws, **texts)
+    return Known(laws=laws, intermittent=intermittent, **texts)

@@ -7,6 +7,7 @@ import time
 import types
 
 import pytest
+import torch
 
 from headcheck.forks import can_fork, fate_of
 
@@ -22,6 +23,7 @@ def test_a_copy_answers_dies_or_hangs() -> None:
 
 def test_a_process_that_uses_jax_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads are not in the copy, which would wait for them; JAX warns at each fork."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert can_fork()
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
     assert not can_fork()

@@ -114,14 +114,34 @@ def test_a_layout_that_is_refused_is_asked_for_by_one_law() -> None:
     ]
 
 
-def test_strides_that_are_declared_may_be_refused_but_not_misread() -> None:
-    """torch.view_as_complex raises where x does not lie as it must, and a note names the declaration."""
+def test_the_order_of_the_axes_is_found_where_one_alone_works() -> None:
+    """Of a function that takes (batch, length, heads, dim), as Llama's does."""
+    subject, notes = prepared(Rotary(RIGHT["rotary/heads-inside"].function))
+    assert subject.layout == "bshd"
+    assert "layout: bshd, as found" in notes
+    assert prepared(Rotary(RIGHT["rotary/exact-angles"].function))[0].layout == "bhsd"
+
+
+def test_strides_may_be_refused_but_not_misread() -> None:
+    """torch.view_as_complex raises, and names strides, where x does not lie as it must; a note says so."""
     entry, strides = RIGHT["rotary/complex-numbers-where-they-lie"], "strided-equals"
-    undeclared = Rotary(entry.function)
-    assert "x in memory: not dim-first, every-second, offset (raised" in "".join(prepared(undeclared)[1])
-    assert headcheck.verify(undeclared, laws=strides, profile="quick").verdict == "breaks"
-    verdict = headcheck.verify(entry.declaration(), laws=strides, profile="quick")
-    assert verdict.verdict == "conforms", "the packed layout is left"
+    assert "x in memory: not dim-first, every-second, offset (refuses" in "".join(
+        prepared(entry.declaration())[1]
+    )
+    for strides_declared in (None, False):
+        declaration = entry.declaration().but(any_strides=strides_declared)
+        verdict = headcheck.verify(declaration, laws=strides, profile="quick")
+        assert verdict.verdict == "conforms", "the packed layout is left"
+    held = entry.declaration().but(any_strides=True)
+    assert "any_strides=False declares it" in "".join(prepared(held)[1])
+    assert headcheck.verify(held, laws=strides, profile="quick").verdict == "breaks"
+
+    def crashes(x: Tensor, positions: Tensor) -> Tensor:
+        if not x.is_contiguous():
+            raise RuntimeError("no kernel for this")
+        return rotary(x, positions).to(x.dtype)
+
+    assert headcheck.verify(Rotary(crashes), laws=strides, profile="quick").verdict == "breaks"
 
     def misread(x: Tensor, positions: Tensor) -> Tensor:
         packed = x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())

@@ -195,6 +195,13 @@ def test_an_entry_is_fixed_only_when_none_of_its_laws_breaks():
     assert compare(both, [KNOWN]).exit_code == 0
 
 
+def test_an_intermittent_deviation_is_not_fixed_where_it_does_not_show():
+    """One that depends on the order of calls is known where it shows, and is not asked to."""
+    seldom = replace(KNOWN, intermittent=True)
+    for outcome in ("holds", "breaks"):
+        assert compare(verdict(row("attention/masks/a", outcome)), [seldom]).exit_code == 0
+
+
 def test_an_entry_whose_laws_were_not_judged_says_nothing():
     """With --law elsewhere, or another subject, an entry is neither known nor fixed."""
     elsewhere = verdict(row("attention/state/b", "holds"))
@@ -243,6 +250,10 @@ def test_a_range_of_versions_is_read(versions, expected):
         (
             "[[deviation]]\nsubject='x'\nlaw='attention/nosuch'\nreason='z'\nkind='bug'\nversions=''\nreference=''\n",
             "deviation 1: no law matches 'attention/nosuch'; `headcheck laws` lists them",
+        ),
+        (
+            "[[deviation]]\nsubject='x'\nlaw='*'\nreason='z'\nkind='bug'\nversions=''\nreference=''\nintermittent=1\n",
+            "deviation 1: intermittent is true or false, not 1",
         ),
         ("not toml", "is no TOML"),
         ("[other]\n", "more than tables called"),

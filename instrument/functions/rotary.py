@@ -1,5 +1,6 @@
 """The role `rotary`: f(x, positions), each pair of dims turned by position x frequency."""
 
+import re
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any, ClassVar
@@ -21,6 +22,9 @@ from headcheck.numbers import below
 from headcheck.reference.positions import Pairing, rotary, rotary_angles
 from headcheck.signatures import parameters_of
 
+NAMES_STRIDES = re.compile("stride|contiguous|storage.?offset", re.IGNORECASE)
+"""What a refusal says of a tensor that lies in memory as the function does not take it."""
+
 
 class RotarySubject(FunctionSubject[RotaryInputs]):
     """Laws see (batch, heads, length, dim) and positions in either form, whatever the subject takes."""
@@ -41,6 +45,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
             if self.places[argument] not in (*parameters, declaration.arguments.get(argument)):
                 self.places[argument] = None
         self.pairing: Pairing = declaration.pairing or "interleaved"
+        self.layout = declaration.layout or "bhsd"
         self.base = declaration.base or 10000.0
         self.rotary_share: int | float = declaration.rotary_dim or 1.0
         self.dims: tuple[int, ...] = declaration.dims or ()
@@ -82,15 +87,19 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         try:
             return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
         except SubjectRaised as raised:
-            if self.declaration.any_strides or x.layout == "contiguous":
+            if x.layout == "contiguous" or not self._may_refuse_strides(raised):
                 raise
-            raise NotApplicable(f"refuses tensors that are {x.layout}, as declared: {raised}") from raised
+            raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised
+
+    def _may_refuse_strides(self, raised: SubjectRaised) -> bool:
+        declared = self.declaration.any_strides
+        return bool(NAMES_STRIDES.search(str(raised))) if declared is None else not declared
 
     def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
         return self._turned(gradient)
 
     def _turned(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2) if self.declaration.layout == "bshd" else x
+        return x.transpose(1, 2) if self.layout == "bshd" else x
 
     # What it should give
 
@@ -168,7 +177,13 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
         return find_out(subject)
 
     def conventions(self, subject: RotarySubject) -> dict[str, Any]:
-        settled = {"base": subject.base, "pairing": subject.pairing, "dims": subject.dims}
+        settled: dict[str, Any] = {
+            "base": subject.base,
+            "pairing": subject.pairing,
+            "dims": subject.dims,
+        }
+        if subject.layout == "bshd":
+            settled["layout"] = subject.layout
         return settled if subject.rotary_share == 1.0 else {**settled, "rotary_dim": subject.rotary_share}
 
     def notes(self, subject: RotarySubject) -> list[str]:

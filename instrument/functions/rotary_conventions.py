@@ -29,12 +29,17 @@ CASES = 8
 
 def find_out(subject: RotarySubject) -> list[str]:
     """Notes on what was found out; the subject has it from now on."""
+    notes: list[str] = []
     dtype = _working_dtype(subject)
+    if dtype is None and subject.declaration.layout is None:
+        subject.layout, notes = "bshd", ["layout: bshd, as found"]
+        dtype = _working_dtype(subject)
     if dtype is None:
+        subject.layout = subject.declaration.layout or "bhsd"
         subject.dims = subject.dims or DIMS
         return []
     steps = (_dims, _base, _turned_dims, _pairing, _forms_of_positions, _reach, _negative, _layouts)
-    return [note for step in steps for note in step(subject, dtype)]
+    return notes + [note for step in steps for note in step(subject, dtype)]
 
 
 def _working_dtype(subject: RotarySubject) -> torch.dtype | None:
@@ -168,19 +173,21 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
 
 
 def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
-    """Those that make it raise: one law will say so, the others speak of something else."""
+    """Those that make it raise: one law will say so where they may not, the others speak of something else."""
     x = _inputs(subject, torch.ones(2, 3, 2, max(subject.dims), dtype=dtype), torch.arange(2))
-    refused: dict[str, str] = {}
+    refused: dict[str, LawBroken | NotApplicable] = {}
     for layout in LAYOUTS:
         try:
             subject(x.but(case=x.case.but(layout=layout)))
         except (LawBroken, NotApplicable) as problem:
-            refused[layout] = str(problem)
+            refused[layout] = problem
     subject.avoids = (*refused,)
-    if not refused or not subject.declaration.any_strides:
+    if not refused or subject.declaration.any_strides is False:
         return []
-    why = next(iter(refused.values()))
-    return [f"x in memory: not {', '.join(refused)} ({why}); any_strides=False declares it"]
+    broken = [each for each in refused.values() if isinstance(each, LawBroken)]
+    cure = "any_strides=False declares it" if broken else "not asked for"
+    why = next(iter(broken or refused.values()))
+    return [f"x in memory: not {', '.join(refused)} ({why}); {cure}"]
 
 
 def formats_of_angles(subject: RotarySubject, role: RotaryRole) -> list[str]:

@@ -33,7 +33,7 @@ class Rotary(Declaration):
     ALLOWED: ClassVar = {
         "pairing": ("interleaved", "half", None),
         "angles": ("float32", "float64", None),
-        "layout": ("bhsd", "bshd"),
+        "layout": ("bhsd", "bshd", None),
     }
 
     base: float | None = None
@@ -46,10 +46,11 @@ class Rotary(Declaration):
     """The angle of each pair at position 1, in place of the powers of the base; for a subject of one dim."""
     angles: Literal["float32", "float64"] | None = None
     """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
-    layout: str = "bhsd"
-    """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd."""
-    any_strides: bool = True
-    """Whether x may lie in memory in any way; False: it may raise where x is not contiguous (view_as_complex)."""
+    layout: str | None = None
+    """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd; None: bshd where that alone works."""
+    any_strides: bool | None = None
+    """Whether x may lie in memory in any way; False: it may raise where x is not contiguous. None: where it is not, it
+    may raise what names strides, as view_as_complex does."""
     dims: tuple[int, ...] | None = None
     """The dims that it takes."""
     max_position: int | None = None

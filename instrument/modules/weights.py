@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Norms by the statistics of a batch: other in training, affine in evaluation."""
@@ -62,11 +63,26 @@ class NormCall:
     given: Tensor
     returned: Tensor
     changes: int
+    made_by: Node | None
+    """Of the graph of what it returned, the last step; None: nothing wants a gradient."""
 
     def is_the_end(self, output: Tensor) -> bool:
-        """Whether the norm's output, to which nothing was added in place, is what the module returned."""
+        """Whether what the norm returned, to which nothing was added, is what the module returned, or a copy of it.
+
+        Behind the norm there may be steps that read nothing else that wants a gradient: padding may be cleared there.
+        """
+        if self.made_by is not None:
+            return any(step is self.made_by for step in _steps_alone(output.grad_fn))
         untouched = changes_in_place(self.returned) == self.changes
         return untouched and self.returned.data_ptr() == output.data_ptr()
+
+
+def _steps_alone(step: Node | None) -> Iterator[Node]:
+    """The steps from the end of a graph backwards, as long as each reads one result alone."""
+    while step is not None:
+        yield step
+        before = [each for each, _ in step.next_functions if each is not None]
+        step = before[0] if len(before) == 1 else None
 
 
 def changes_in_place(x: Tensor) -> int:
@@ -81,7 +97,9 @@ def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
 
     def keep(_: nn.Module, given: tuple[Any, ...], returned: Any) -> None:
         if given and isinstance(given[0], Tensor) and isinstance(returned, Tensor):
-            seen.append(NormCall(given[0].detach().clone(), returned, changes_in_place(returned)))
+            seen.append(
+                NormCall(given[0].detach().clone(), returned, changes_in_place(returned), returned.grad_fn)
+            )
 
     handles = [each.register_forward_hook(keep) for each in norms_of(module)]
     try:

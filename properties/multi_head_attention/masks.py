@@ -10,7 +10,8 @@ from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.finding import without_keys
-from headcheck.modules.multi_head.masks import can_say
+from headcheck.modules.multi_head.masks import axes_of, can_say
+from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 HIDDEN = "a masked key has the weight 0: Vaswani et al. 2017, section 3.2.3"
@@ -124,6 +125,27 @@ def an_additive_mask_equals_the_boolean_one(attention: MultiHeadSubject, x: Mult
         raise NotApplicable("takes no boolean mask")
     additive, boolean = (x.but(case=x.case.but(mask_kind=kind)) for kind in ("additive", "boolean"))
     return attention.close(attention(additive), attention(boolean), x, "output, mask additive")
+
+
+@law(
+    source="torch.nn.MultiheadAttention, attn_mask: a mask of floats is added to the attention weights",
+    formula="f(x, b) = Concat(softmax(Q K^T / sqrt(head_dim) + b) V) W_o",
+    guards="A path that takes numbers for booleans, so that what is not 0 is masked (pytorch 107084); a bias that is "
+    "added to one head, or in the order of other axes.",
+    needs=("additive",),
+    given=(at_least(kv_len=2),),
+)
+def numbers_in_a_mask_are_added_to_the_scores(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """A mask of finite numbers is added to the scores, beside what it hides."""
+    shapes = [shape for kind, shape in attention.found.mask_forms if kind == "additive"]
+    shape = x.case.mask_shape if x.case.mask_shape in shapes else shapes[0]
+    bias = x.random("bias", *axes_of(shape, (len(x.query), x.heads, x.query.shape[1], x.keys.shape[1])))
+    whole = bias.expand(len(x.query), -1, x.query.shape[1], -1)
+    keep = x.may_attend if x.may_attend is not None and can_say(shape, x.may_attend) else whole > -torch.inf
+    case = x.case.but(mask_kind="additive", mask_shape=shape)
+    biased = x.masked(keep).but(case=case, score_bias=whole)
+    exact = with_bias(biased, whole.double(), attention.visible(biased))
+    return attention.close(attention(biased), exact, biased)
 
 
 @law(

@@ -10,6 +10,8 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
 
+LEAST, MOST, NUMBERS = 4, 32, 60_000
+"""Pairs of patches that are exchanged at once, and numbers of all their images."""
 PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 
 
@@ -65,15 +67,13 @@ def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInp
     source="Dosovitskiy et al. 2021, section 3.1: position embeddings are added to retain positional information",
     formula="two patches exchanged: f(image) changes",
     guards="Positions that are made and never added, or the same for all patches; a column counted as if there were as "
-    "many as rows.",
+    "many as rows, or as many as in another grid (keras-hub 2758).",
     needs=("patches", "positions"),
 )
 def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Two patches exchanged give another output: neighbours, two of a row, two of a column, any two."""
-    for one, other in dict.fromkeys(_pairs(module, x.case.seed)):
-        order = torch.arange(module.grid[0] * module.grid[1])
-        order[[one, other]] = order[[other, one]]
-        if not module.shows(partial(_moves, module, x, module.exchanged(x, order))):
+    for one, other in dict.fromkeys((*_pairs(module, x.case.seed), *_unmoved(module, x))):
+        if not module.shows(partial(_moves, module, x, _with_two_exchanged(module, x, one, other))):
             module.require_fine(x)
             raise LawBroken(
                 f"the output does not depend on the order of the patches {one} and {other} "
@@ -97,6 +97,25 @@ def _pairs(module: VisionSubject, seed: int) -> Iterator[tuple[int, int]]:
         if len(patches) > 1:
             one, other = sorted(random.sample(patches, 2))
             yield one, other
+
+
+def _unmoved(module: VisionSubject, x: ImageInputs) -> list[tuple[int, int]]:
+    """Of many pairs of patches of the first image those whose exchange does not show at once."""
+    image, count, random = x.but(images=x.images[:1]), module.grid[0] * module.grid[1], Random(x.case.seed)
+    many = max(LEAST, min(MOST, NUMBERS // x.images[0].numel()))
+    pairs = [(one, other) for one, other in (random.sample(range(count), 2) for _ in range(many))]
+    images = [_with_two_exchanged(module, image, *pair).images for pair in pairs]
+    usual, found = module(image), module(x.but(images=torch.cat(images)))
+    return [
+        pair for pair, each in zip(pairs, found, strict=True) if not module.moves(each[None], usual, image)
+    ]
+
+
+def _with_two_exchanged(module: VisionSubject, x: ImageInputs, one: int, other: int) -> ImageInputs:
+    images = x.images.clone()
+    images[:, :, *module.at(one)] = x.images[:, :, *module.at(other)]
+    images[:, :, *module.at(other)] = x.images[:, :, *module.at(one)]
+    return x.but(images=images)
 
 
 def _moves(module: VisionSubject, x: ImageInputs, other: ImageInputs) -> bool:

@@ -100,6 +100,20 @@ def post_norm() -> nn.Module:
     return PostNorm()
 
 
+@right("Pre-norm, a norm at the end, and behind it padding that is cleared.", norm_order="pre")
+def cleared_behind_the_last_norm() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(WIDTH)
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            real = torch.ones(x.shape[:2], dtype=torch.bool) if is_real is None else is_real
+            return self.norm(super().forward(x, is_real)).masked_fill(~real[..., None], 0.0)
+
+    return Right()
+
+
 @right("torch's layer with dropout, which evaluation leaves out.")
 def torch_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tests.roles import wrong
-from tests.roles.multi_head_attention import Plain
+from tests.roles.multi_head_attention import Full, Plain
 
 
 @wrong(
@@ -56,3 +56,17 @@ class MaskReadAsContiguous(Plain):
             dense = torch.empty(mask.shape, device="meta").stride()
             mask = mask.as_strided(mask.shape, dense)
         return super().masked(scores, mask)
+
+
+@wrong(
+    "Where no weights are asked for, whatever is not 0 in a mask of numbers hides its key.",
+    breaks="masks/numbers-in-a-mask-are-added-to-the-scores",
+    real="https://github.com/pytorch/pytorch/issues/107084",
+)
+class NumbersHideWithoutWeights(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        if mask is not None and mask.is_floating_point() and not asked:
+            mask = mask == 0
+        return super().biases(raw, mask, key_mask, causal, asked)

@@ -219,7 +219,7 @@ def _cos_sin(dim: int) -> Tensor:
     return torch.cat(table(torch.arange(4096), dim), dim=-1)
 
 
-@right("The original Llama's complex numbers, where x lies as they need it.", any_strides=False)
+@right("The original Llama's complex numbers, where x lies as they need it.")
 def complex_numbers_where_they_lie(x: Tensor, positions: Tensor) -> Tensor:
     angles = positions[..., None].float() * frequencies(x.shape[-1])
     turn = torch.polar(torch.ones_like(angles), angles)
@@ -645,8 +645,9 @@ def given_back(x: Tensor, positions: Tensor) -> Tensor:
 
 
 @wrong(
-    "Complex numbers are a view of the tensor, which an odd place in memory forbids.",
+    "Complex numbers are a view of the tensor, which an odd place in memory forbids, though any is declared.",
     breaks="memory/strided-equals-contiguous",
+    any_strides=True,
 )
 def complex_view(x: Tensor, positions: Tensor) -> Tensor:
     angles = positions[..., None].float() * frequencies(x.shape[-1])

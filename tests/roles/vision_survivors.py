@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.vision import SIZES, Small
+from tests.roles.vision import SIZES, Small, patches_of
 
 
 @wrong(
@@ -20,3 +20,25 @@ def column_counted_by_the_rows() -> nn.Module:
         return rows_and_columns
 
     return Small(positions=positions)
+
+
+@wrong(
+    "A patch is numbered as in a grid of six columns, of which the image has eight: some share a position with others.",
+    breaks="patches/the-place-of-a-patch-counts",
+    real="https://github.com/keras-team/keras-hub/pull/2758",
+    **SIZES,
+)
+def numbered_as_in_another_grid() -> nn.Module:
+    def cut(self: Small, images: Tensor) -> Tensor:
+        if images.shape[-2:] != (8, 16):
+            raise ValueError("images are of 8 x 16")
+        return patches_of(images)
+
+    def positions(self: Small) -> Tensor:
+        row, column = torch.arange(4)[:, None], torch.arange(8)
+        numbered: Tensor = self.places[(6 * row + column).flatten()]
+        return numbered
+
+    model = Small(cut=cut, positions=positions)
+    model.image_size, model.places = (8, 16), nn.Parameter(torch.randn(36, 8))
+    return model

@@ -67,6 +67,8 @@ class MultiHeadInputs(ModuleInputs):
     """Whether masks are given as slices of larger ones."""
     key_bias: Tensor | None = None
     """What an additive mask of the keys holds where it keeps (batch, kv_len); None: zeros."""
+    score_bias: Tensor | None = None
+    """The same of the mask of queries and keys (batch, heads or 1, q_len, kv_len), of which its shape can say all."""
 
     def masked(self, may_attend: Tensor | None) -> Self:
         """The same inputs with another mask."""

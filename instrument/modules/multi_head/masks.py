@@ -44,6 +44,17 @@ def can_say(shape: str, may_attend: Tensor) -> bool:
     return shape not in KEY_SHAPES or bool((may_attend == may_attend[:, :, :1]).all())
 
 
+def axes_of(shape: str, sizes: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Of (batch, heads, q_len, kv_len) the axes along which a mask of this shape may differ; the others are 1."""
+    batch, heads, q_len, kv_len = sizes
+    return (
+        1 if shape in SHARED_SHAPES else batch,
+        heads if shape in HEAD_SHAPES else 1,
+        1 if shape in KEY_SHAPES else q_len,
+        kv_len,
+    )
+
+
 def shape_for(may_attend: Tensor, wanted: str, taken: Collection[str]) -> str:
     """A shape that is taken and can say it, the wanted one if it does. NotApplicable: no shape does."""
     for shape in (wanted, *taken):

@@ -228,10 +228,10 @@ class MultiHeadSubject(WeightedModule):
         shape = shape_for(x.may_attend, x.case.mask_shape, self.found.mask_shapes)
         mask = in_shape(x.may_attend, shape, x.heads)
         kind = x.case.mask_kind if x.case.mask_kind in self.found.masks else self.found.masks[0]
-        return {
-            "attn_mask": as_kind(mask, kind, self.found.true_means, x.query.dtype).to(self.device),
-            **flag,
-        }
+        mask = as_kind(mask, kind, self.found.true_means, x.query.dtype)
+        if x.score_bias is not None:
+            mask = mask + in_shape(x.score_bias, shape, x.heads)
+        return {"attn_mask": mask.to(self.device), **flag}
 
     def _key_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
         if x.is_real is None:
