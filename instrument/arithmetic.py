@@ -23,6 +23,7 @@ Five models have names, narrowest bound first; for float32 and float64 inputs th
     replace(named("flash"), accumulate_ulps=2)          matrix units that truncate
     replace(named("native"), inputs="float32")          float64 inputs silently computed in float32
     replace(named("native"), log_sum_exps=1)            weights exp(score - log-sum-exp)
+    replace(named("wide"), merges=7)                    eight parts, merged as out - share (out - part)
     replace(named("native"), inputs="tfloat32", accumulate="float32", scaled="float32", scores="float32",
             softmax="float32", rescale="float32", output="float32")     float32 on tensor cores
 """
@@ -56,6 +57,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "float64": Format(2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) * 2.0**1023),
     }
 )
+OF_A_MERGE = 8.0
+"""Roundings of out - share x (out - part), relative to the largest value: of the share 4, and one each of the rest."""
 _RELATIVE = ("input", "float32+")
 _FORMAT_FIELDS = ("inputs", "scaled", "accumulate", "scores", "softmax", "rescale", "probabilities", "output")
 
@@ -98,6 +101,9 @@ class Arithmetic:
     log_sum_exps: float = 0.0
     """Weights that are exp(score - log-sum-exp), and not divided by their own sum: through so many log-sum-exps,
     2 where parts are merged by theirs. Its rounding, which grows with the scores, counts in full then."""
+    merges: float = 0.0
+    """Outputs of parts that are merged as out - share x (out - part), so many times: what a small weight contributes is
+    rounded beside the largest value each time, and may be lost (ring attention, with a sigmoid for the share)."""
     flush_to_zero: tuple[str, ...] = ("bfloat16", "tfloat32", "float32", "float64")
     """Formats in which a result below the smallest normal may become zero.
     Not float16 by default: its smallest normal, 6e-5, would hide real errors."""
@@ -107,7 +113,13 @@ class Arithmetic:
             _require_format(field, getattr(self, field))
         for name in self.flush_to_zero:
             _require_format("flush_to_zero", name)
-        for field, least in {"accumulate_ulps": 1, "block": 1, "fan": 1, "log_sum_exps": 0}.items():
+        for field, least in {
+            "accumulate_ulps": 1,
+            "block": 1,
+            "fan": 1,
+            "log_sum_exps": 0,
+            "merges": 0,
+        }.items():
             if getattr(self, field) < least:
                 raise ValueError(f"{field}={getattr(self, field)!r}: must be at least {least}")
 
@@ -179,6 +191,8 @@ def _rounding(arithmetic: Arithmetic, dtype: torch.dtype) -> Rounding:
     for field in ("scores", "probabilities"):
         if steps["softmax"].unit > steps[field].unit:
             steps[field] = steps["softmax"]
+    lost = OF_A_MERGE * arithmetic.merges * max(softmax.unit, steps["probabilities"].unit)
+    steps["softmax"] = softmax._replace(underflow=softmax.underflow + lost)
     return Rounding(
         **steps,
         exp=arithmetic.exp_error * _at_most_float32(softmax.unit) + softmax.unit,

@@ -117,8 +117,11 @@ class AttentionSubject(Edge):
     def arithmetic_for(self, x: Inputs) -> Arithmetic:
         """How the subject rounds in this dtype; where several dtypes meet, each step may round to the narrowest."""
         if len(x.dtypes) > 1 or x.autocast:
-            most = max(each.log_sum_exps for each in self.arithmetic.values())
-            return replace(STEP_BY_STEP, log_sum_exps=most)
+            most = {
+                name: max(getattr(each, name) for each in self.arithmetic.values())
+                for name in ("log_sum_exps", "merges")
+            }
+            return replace(STEP_BY_STEP, **most)
         return self.arithmetic[str(x.dtype).removeprefix("torch.")]
 
     def declares_arithmetic(self, dtype: str) -> bool:

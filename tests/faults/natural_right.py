@@ -1,11 +1,13 @@
 """Right attention as others write it: functions of a blind sample that were failed wrongly, in a few lines each."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from headcheck.arithmetic import named
 from tests.faults import clean, variant
 from tests.faults.calls import NEVER, Call
 
@@ -57,6 +59,28 @@ def four_parts_merged(call: Call) -> Tensor:
     ]
     outputs, sums = (torch.stack(each) for each in zip(*parts, strict=True))
     return (torch.exp(sums - torch.logsumexp(sums, dim=0)) * outputs).sum(dim=0).to(call.dtype)
+
+
+@variant(
+    "Parts meet as in ring attention: out - share (out - part), the share by a sigmoid.",
+    without=PLAIN,
+    dtypes=("float32", "float64"),
+    declares={"arithmetic": replace(named("native"), merges=2), "autocast": False},
+)
+def merged_by_differences(call: Call) -> Tensor:
+    scores, size = _scores(call), -(-call.kv_len // 3) or 1
+    output, log_sum_exp = call.value.new_zeros(()), scores.new_full((*scores.shape[:-1], 1), NEVER)
+    output = output.expand(*scores.shape[:-1], call.value.shape[-1])
+    for part, value in zip(scores.split(size, dim=-1), call.value.split(size, dim=-2), strict=True):
+        own = part.logsumexp(dim=-1, keepdim=True)
+        unseen, first = own == NEVER, log_sum_exp == NEVER
+        mean = part.masked_fill(unseen, 0.0).softmax(dim=-1) @ value
+        gap = own.masked_fill(unseen | first, 0.0) - log_sum_exp.masked_fill(unseen | first, 0.0)
+        merged = output - torch.sigmoid(gap) * (output - mean)
+        output = torch.where(unseen, output, torch.where(first, mean, merged))
+        sum_of_both = log_sum_exp - torch.nn.functional.logsigmoid(-gap)
+        log_sum_exp = torch.where(unseen, log_sum_exp, torch.where(first, own, sum_of_both))
+    return output
 
 
 @variant(
