@@ -97,6 +97,16 @@ def test_an_unknown_model_type_is_told_in_one_line():
         load("hf:no_such")
 
 
+@pytest.mark.parametrize("name", ["hf-vision:swin", "hf-encoder:funnel"])
+def test_a_type_of_other_sizes_is_told_in_one_line(name):
+    """A configuration that has sizes for each of its stages, or none of its own, makes no tiny model."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(
+        SubjectError, match="^no tiny .* is made here: its configuration takes other sizes .*$"
+    ):
+        load(name)
+
+
 @pytest.mark.parametrize("name", ["hf-encoder:bert", "hf-seq2seq:t5", "hf-vision:vit", "hf-window:mistral"])
 def test_a_family_of_each_role_declares_its_models(name):
     """Encoders, encoder-decoders, image classifiers and windows are subjects by their model type."""

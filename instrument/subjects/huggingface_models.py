@@ -246,7 +246,13 @@ def tiny(model_type: str, **changes: Any) -> Any:
     own = {*OF_TYPE.get(model_type, ()), *WINDOWED.get(model_type, ())}
     fitting = {name: value for name, value in wanted.items() if name in own or hasattr(usual, name)}
     asked = {"attn_implementation": attention} if attention else {}
-    return made(**{**fitting, **asked})
+    try:
+        return made(**{**fitting, **asked})
+    except Exception as problem:
+        why = str(problem).strip().partition("\n")[0].rstrip(":")
+        raise SubjectError(
+            f"no tiny {model_type} is made here: its configuration takes other sizes ({why})"
+        ) from problem
 
 
 def _made(auto: str, config: Any) -> Any:
