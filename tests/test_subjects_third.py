@@ -101,9 +101,7 @@ def test_an_unknown_model_type_is_told_in_one_line():
 def test_a_type_of_other_sizes_is_told_in_one_line(name):
     """A configuration that has sizes for each of its stages, or none of its own, makes no tiny model."""
     pytest.importorskip("transformers", reason="transformers is not installed")
-    with pytest.raises(
-        SubjectError, match="^no tiny .* is made here: its configuration takes other sizes .*$"
-    ):
+    with pytest.raises(SubjectError, match="is made here: its configuration takes other sizes"):
         load(name)
 
 
