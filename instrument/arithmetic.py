@@ -58,7 +58,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     }
 )
 OF_A_MERGE = 8.0
-"""Roundings of out - share x (out - part), relative to the largest value: of the share 4, and one each of the rest."""
+"""Roundings of out - share x (out - part), relative to the values: five of the share, and one of each operation."""
 _RELATIVE = ("input", "float32+")
 _FORMAT_FIELDS = ("inputs", "scaled", "accumulate", "scores", "softmax", "rescale", "probabilities", "output")
 
@@ -171,6 +171,8 @@ class Rounding(NamedTuple):
     """Relative error of one exp, its storing included."""
     tanh: float
     rescale_factor: float
+    lost_by_merges: float
+    """Of each weight as it meets the values, whatever its size."""
 
 
 @lru_cache(maxsize=256)
@@ -191,14 +193,13 @@ def _rounding(arithmetic: Arithmetic, dtype: torch.dtype) -> Rounding:
     for field in ("scores", "probabilities"):
         if steps["softmax"].unit > steps[field].unit:
             steps[field] = steps["softmax"]
-    lost = OF_A_MERGE * arithmetic.merges * max(softmax.unit, steps["probabilities"].unit)
-    steps["softmax"] = softmax._replace(underflow=softmax.underflow + lost)
     return Rounding(
         **steps,
         exp=arithmetic.exp_error * _at_most_float32(softmax.unit) + softmax.unit,
         tanh=arithmetic.tanh_error * _at_most_float32(accumulate.unit) + accumulate.unit,
         rescale_factor=arithmetic.rescale_error * _at_most_float32(rescale.unit)
         + (rescale.unit if rescale.unit > FORMATS["float32"].unit_roundoff else 0.0),
+        lost_by_merges=OF_A_MERGE * arithmetic.merges * max(softmax.unit, steps["probabilities"].unit),
     )
 
 

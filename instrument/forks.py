@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -41,18 +42,31 @@ def _end_after(parent: int) -> None:
 
 
 def can_fork() -> bool:
-    """Whether this process can be copied: not on Windows, nor beside JAX, whose threads a copy lacks, nor once it has
-    used CUDA.
+    """Whether this process can be copied: not on Windows, and not once it has used CUDA, or JAX, whose threads a copy
+    lacks.
     """
     import torch
 
     used_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return hasattr(os, "fork") and "jax" not in sys.modules and not used_cuda
+    return hasattr(os, "fork") and not used_cuda and not _used_jax()
+
+
+def _used_jax() -> bool:
+    """Whether a JAX that was imported has started its threads; where it cannot be asked, it is taken to have."""
+    if "jax" not in sys.modules:
+        return False
+    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", lambda: True)
+    return bool(started())
 
 
 def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
     """What becomes of a question asked in a copy of this process. An exception is a no."""
-    parent, child = os.getpid(), os.fork()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", r"os\.fork\(\) was called"
+        )  # By JAX, also where it has no threads yet.
+        child = os.fork()
     if child == 0:
         end_with(parent)
         answer = False

@@ -24,6 +24,11 @@ def test_a_copy_answers_dies_or_hangs() -> None:
 def test_a_process_that_uses_jax_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads are not in the copy, which would wait for them; JAX warns at each fork."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
     assert can_fork()
+    bridge = types.ModuleType("jax._src.xla_bridge")
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
+    monkeypatch.setitem(sys.modules, bridge.__name__, bridge)
     assert not can_fork()
+    monkeypatch.setattr(bridge, "backends_are_initialized", lambda: False, raising=False)
+    assert can_fork(), "it was imported, and has no threads yet"

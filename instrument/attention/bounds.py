@@ -162,7 +162,7 @@ def _output_bound(
     if mixture.spread is not None and lam is not None:
         reach = torch.minimum(reach, size + lam * mixture.spread)
         storing = torch.minimum(reach, lam * mixture.spread)
-    vanished = rounding.softmax.underflow + 2 * rounding.probabilities.underflow
+    vanished = rounding.softmax.underflow + 2 * rounding.probabilities.underflow + rounding.lost_by_merges
     before = (
         rows.sums * (reach + size)
         + 2 * rounding.softmax.unit * size

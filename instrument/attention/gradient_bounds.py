@@ -167,7 +167,8 @@ def _weights_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads
     soft, stored = rounding.softmax, rounding.probabilities
     log_sum_exp = where_defined(rows, log_sum_exp_error(rows, rounding))
     error = raised(rows, rows.error + log_sum_exp) + 2 * soft.unit * rows.weights
-    error = _seen(rows, error + stored.unit * (rows.weights + error) + soft.underflow + 2 * stored.underflow)
+    vanished = soft.underflow + 2 * stored.underflow + rounding.lost_by_merges
+    error = _seen(rows, error + stored.unit * (rows.weights + error) + vanished)
     return error if rows.overflows is None else torch.where(rows.overflows, torch.inf, error)
 
 
@@ -234,7 +235,7 @@ def _d_scores(
     )
     error = error + (3 * soft.unit + 2 * stored.unit) * (exact.abs() + error) + stored.underflow
     # exp of a log_softmax may vanish as it meets dP, and not as it meets D.
-    error = error + (soft.underflow + stored.underflow) * mean.abs()
+    error = error + (soft.underflow + stored.underflow + rounding.lost_by_merges) * mean.abs()
     error = _seen(rows, error)
     return _Pair(exact, error + _error_through_the_maximum(rows, error))
 

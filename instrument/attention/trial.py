@@ -62,6 +62,10 @@ TAKEN_NOTE = (
     "fewer key heads than query heads are taken, and the answer is wrong even where all key heads are alike: they are "
     "not judged; where they are meant, declare grouped_heads=interleaved or tiled"
 )
+NOT_ASKED_NOTE = (
+    "fewer key heads than query heads were not tried, as no copy of this process can be made: where they are taken, "
+    "declare grouped_heads=interleaved or tiled"
+)
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
 HALF = 0.5
@@ -208,8 +212,10 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     at the shapes may read anything.
     """
     declared = trial.declaration.grouped_heads is not None or "enable_gqa" in trial.arguments
-    if declared or "h" not in trial.declaration.layout or trial.device != "cpu" or not can_fork():
+    if declared or "h" not in trial.declaration.layout or trial.device != "cpu":
         return False, ""
+    if not can_fork():
+        return False, NOT_ASKED_NOTE
     case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, q_len=4, kv_len=4)
     x = built(trial, case.but(layout="expanded-heads"))
     alike = x.but(key=x.key.clone(), value=x.value.clone(), layout="contiguous")

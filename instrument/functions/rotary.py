@@ -22,8 +22,10 @@ from headcheck.numbers import below
 from headcheck.reference.positions import Pairing, rotary, rotary_angles
 from headcheck.signatures import parameters_of
 
-NAMES_STRIDES = re.compile("stride|contiguous|storage.?offset", re.IGNORECASE)
-"""What a refusal says of a tensor that lies in memory as the function does not take it."""
+NAMES_STRIDES = re.compile(
+    "^(?!.*view size is not compatible).*(stride|contiguous|storage.?offset)", re.IGNORECASE | re.DOTALL
+)
+"""What a refusal says of a tensor that lies in memory as the function does not take it; a view that fails is none."""
 
 
 class RotarySubject(FunctionSubject[RotaryInputs]):
@@ -89,7 +91,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         except SubjectRaised as raised:
             if x.layout == "contiguous" or not self._may_refuse_strides(raised):
                 raise
-            raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised
+            said = ", as declared" if self.declaration.any_strides is False else ""
+            raise NotApplicable(f"refuses tensors that are {x.layout}{said}: {raised}") from raised
 
     def _may_refuse_strides(self, raised: SubjectRaised) -> bool:
         declared = self.declaration.any_strides

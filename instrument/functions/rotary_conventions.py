@@ -32,7 +32,8 @@ def find_out(subject: RotarySubject) -> list[str]:
     notes: list[str] = []
     dtype = _working_dtype(subject)
     if dtype is None and subject.declaration.layout is None:
-        subject.layout, notes = "bshd", ["layout: bshd, as found"]
+        why = _refusal(subject, getattr(torch, subject.dtypes[0]), (subject.dims or DIMS)[-1])
+        subject.layout, notes = "bshd", [f"layout: bshd, as found (bhsd is refused: {why})"]
         dtype = _working_dtype(subject)
     if dtype is None:
         subject.layout = subject.declaration.layout or "bhsd"
@@ -185,7 +186,7 @@ def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     if not refused or subject.declaration.any_strides is False:
         return []
     broken = [each for each in refused.values() if isinstance(each, LawBroken)]
-    cure = "any_strides=False declares it" if broken else "not asked for"
+    cure = "any_strides=False declares it" if broken else "any_strides=True holds it to them"
     why = next(iter(broken or refused.values()))
     return [f"x in memory: not {', '.join(refused)} ({why}); {cure}"]
 

@@ -67,14 +67,15 @@ class NormCall:
     """Of the graph of what it returned, the last step; None: nothing wants a gradient."""
 
     def is_the_end(self, output: Tensor) -> bool:
-        """Whether what the norm returned, to which nothing was added, is what the module returned, or a copy of it.
+        """Whether what the norm returned, to which nothing was added, is what the module returned, or an equal copy.
 
-        Behind the norm there may be steps that read nothing else that wants a gradient: padding may be cleared there.
+        A copy is made by steps that read nothing else: padding may be cleared behind the norm, where there is some.
         """
-        if self.made_by is not None:
-            return any(step is self.made_by for step in _steps_alone(output.grad_fn))
         untouched = changes_in_place(self.returned) == self.changes
-        return untouched and self.returned.data_ptr() == output.data_ptr()
+        if untouched and self.returned.data_ptr() == output.data_ptr():
+            return True
+        made_of_it = self.made_by is not None and self.made_by in _steps_alone(output.grad_fn)
+        return made_of_it and torch.equal(output, self.returned)
 
 
 def _steps_alone(step: Node | None) -> Iterator[Node]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable, within
-from headcheck.given import at_least, having, one_of
+from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.finding import without_keys
@@ -133,7 +133,11 @@ def an_additive_mask_equals_the_boolean_one(attention: MultiHeadSubject, x: Mult
     guards="A path that takes numbers for booleans, so that what is not 0 is masked (pytorch 107084); a bias that is "
     "added to one head, or in the order of other axes.",
     needs=("additive",),
-    given=(at_least(kv_len=2),),
+    given=(
+        at_least(kv_len=2, q_len=2),
+        one_in(2, at_least(head_dim=2)),
+        one_of("values", "normal", "integers", "tiny"),
+    ),
 )
 def numbers_in_a_mask_are_added_to_the_scores(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """A mask of finite numbers is added to the scores, beside what it hides."""
@@ -141,7 +145,9 @@ def numbers_in_a_mask_are_added_to_the_scores(attention: MultiHeadSubject, x: Mu
     shape = x.case.mask_shape if x.case.mask_shape in shapes else shapes[0]
     bias = x.random("bias", *axes_of(shape, (len(x.query), x.heads, x.query.shape[1], x.keys.shape[1])))
     whole = bias.expand(len(x.query), -1, x.query.shape[1], -1)
-    keep = x.may_attend if x.may_attend is not None and can_say(shape, x.may_attend) else whole > -torch.inf
+    keep = x.may_attend
+    if keep is None or not can_say(shape, keep):
+        keep = torch.ones_like(whole, dtype=torch.bool)
     case = x.case.but(mask_kind="additive", mask_shape=shape)
     biased = x.masked(keep).but(case=case, score_bias=whole)
     exact = with_bias(biased, whole.double(), attention.visible(biased))

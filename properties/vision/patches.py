@@ -10,8 +10,8 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
 
-LEAST, MOST, NUMBERS = 4, 32, 60_000
-"""Pairs of patches that are exchanged at once, and numbers of all their images."""
+LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
+"""Pairs of patches that are exchanged in one example, fewer where their images have more numbers; images of a call."""
 PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 
 
@@ -71,7 +71,7 @@ def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInp
     needs=("patches", "positions"),
 )
 def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
-    """Two patches exchanged give another output: neighbours, two of a row, two of a column, any two."""
+    """Two patches exchanged give another output: neighbours, two of a row, two of a column, and many others."""
     for one, other in dict.fromkeys((*_pairs(module, x.case.seed), *_unmoved(module, x))):
         if not module.shows(partial(_moves, module, x, _with_two_exchanged(module, x, one, other))):
             module.require_fine(x)
@@ -101,11 +101,14 @@ def _pairs(module: VisionSubject, seed: int) -> Iterator[tuple[int, int]]:
 
 def _unmoved(module: VisionSubject, x: ImageInputs) -> list[tuple[int, int]]:
     """Of many pairs of patches of the first image those whose exchange does not show at once."""
-    image, count, random = x.but(images=x.images[:1]), module.grid[0] * module.grid[1], Random(x.case.seed)
+    image, places = x.but(images=x.images[:1]), range(module.grid[0] * module.grid[1])
+    random = Random(f"{x.case.seed}/many")
     many = max(LEAST, min(MOST, NUMBERS // x.images[0].numel()))
-    pairs = [(one, other) for one, other in (random.sample(range(count), 2) for _ in range(many))]
-    images = [_with_two_exchanged(module, image, *pair).images for pair in pairs]
-    usual, found = module(image), module(x.but(images=torch.cat(images)))
+    drawn = (random.sample(places, 2) for _ in range(many))
+    pairs = sorted({(min(pair), max(pair)) for pair in drawn})
+    images = torch.cat([_with_two_exchanged(module, image, *pair).images for pair in pairs])
+    calls = images.chunk(-(-len(pairs) // AT_ONCE))
+    usual, found = module(image), torch.cat([module(x.but(images=some)) for some in calls])
     return [
         pair for pair, each in zip(pairs, found, strict=True) if not module.moves(each[None], usual, image)
     ]

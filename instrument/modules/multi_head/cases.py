@@ -68,7 +68,8 @@ class MultiHeadInputs(ModuleInputs):
     key_bias: Tensor | None = None
     """What an additive mask of the keys holds where it keeps (batch, kv_len); None: zeros."""
     score_bias: Tensor | None = None
-    """The same of the mask of queries and keys (batch, heads or 1, q_len, kv_len), of which its shape can say all."""
+    """What an additive mask of queries and keys holds where it keeps (batch, heads or 1, q_len, kv_len); None: zeros.
+    Along an axis that the shape of the mask leaves out it is one number."""
 
     def masked(self, may_attend: Tensor | None) -> Self:
         """The same inputs with another mask."""

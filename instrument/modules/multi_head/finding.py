@@ -112,7 +112,9 @@ def _outcome(
     try:
         x = trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
         agreed = agrees(subject, x)
-        return agreed, _is_read(subject, x, kind, agreed)
+        undeclared = kind == "additive" and subject.declaration.masks is None
+        is_read = _is_read(subject, x, kind, agreed)
+        return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x))
     finally:
         subject.found = before
 
@@ -147,6 +149,20 @@ def _is_added(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
     except (SubjectRaised, LawBroken, NotApplicable):
         return False
     return not within(given, exact, output_bound(x, subject.found.unit)).broken
+
+
+def _takes_for_booleans(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
+    """Whether a finite number in a mask hides its key, or 0 does, be weights asked for or not."""
+    whole = (len(x.query), 1, x.query.shape[1], x.keys.shape[1])
+    odd = (torch.arange(whole[-1]) % 2 == 1).expand(whole)
+    given = x.masked(torch.ones(whole, dtype=torch.bool)).but(score_bias=odd.to(x.query.dtype))
+    exact = [subject.exact(x.masked(seen)) for seen in (odd, ~odd)]
+    try:
+        answers = [subject(given.but(case=x.case.but(need_weights=asked))) for asked in (False, True)]
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return False
+    bound = output_bound(x, subject.found.unit)
+    return all(any(not within(each, one, bound).broken for one in exact) for each in answers)
 
 
 def _is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: bool | None) -> bool:
