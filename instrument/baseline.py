@@ -108,7 +108,7 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
 
 
 def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
-    """Whether laws of the entry, if it shows in each run, were judged, and none breaks; outcomes: law -> what it was."""
+    """Whether laws of an entry that shows in every run were judged, and none breaks; outcomes: law -> what it was."""
     mine = {outcome for law, outcome in outcomes.items() if entry.speaks_of(law)}
     return not entry.intermittent and "holds" in mine and "breaks" not in mine
 

@@ -63,9 +63,8 @@ def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
     """What becomes of a question asked in a copy of this process. An exception is a no."""
     parent = os.getpid()
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", r"os\.fork\(\) was called"
-        )  # By JAX, also where it has no threads yet.
+        # JAX warns as soon as it is imported, long before it has the threads that a copy lacks.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called")
         child = os.fork()
     if child == 0:
         end_with(parent)

@@ -170,6 +170,17 @@ def test_a_correct_gradient_of_the_bias_is_within_the_bound(dtype: torch.dtype) 
     assert excess(gradient, case.problem.gradients(cotangent.double()).bias, bounds.bias) <= 1
 
 
+def test_merges_by_differences_widen_the_output_and_not_what_they_do_not_touch() -> None:
+    """In ring attention's merge the log-sum-exp and the weights of each part stay as they are."""
+    problem = normal(torch.float32).problem
+    alone, merged = (
+        forward_bounds(problem, replace(named("wide"), merges=merges), torch.float32) for merges in (0, 7)
+    )
+    assert (merged.output > alone.output).all()
+    assert torch.equal(merged.log_sum_exp, alone.log_sum_exp)
+    assert torch.equal(merged.weights, alone.weights)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_correct_weights_and_log_sum_exp_are_within_the_bound(dtype: torch.dtype) -> None:
     """Weights of an eager implementation and its log-sum-exp stay within their bounds."""

@@ -91,6 +91,32 @@ def test_conventions_are_found_out() -> None:
     assert of_corpus("KeyMaskToBoolean").found.key_masks == ("boolean",)
 
 
+def test_a_mask_whose_numbers_are_read_as_booleans_is_boolean() -> None:
+    """Minus infinity alone does not show it; whoever adds numbers on one path at least means to read them."""
+
+    class Blocked(nn.Module):
+        def __init__(self, d_model: int, num_heads: int) -> None:
+            super().__init__()
+            self.heads = num_heads
+            self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+        def forward(self, query: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+            q, k, v = (
+                w(query).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                for w in (self.w_q, self.w_k, self.w_v)
+            )
+            scores = q @ k.mT * q.shape[-1] ** -0.5
+            if attn_mask is not None:
+                scores = scores.masked_fill(attn_mask.bool(), -torch.inf)
+            mixed = scores.softmax(dim=-1) @ v
+            output: Tensor = self.w_o(mixed.transpose(1, 2).flatten(2))
+            return output
+
+    assert prepared(MultiHeadAttention(Blocked)).found.masks == ("boolean",)
+    on_one_path = WRONG["multi_head_attention/NumbersHideWithoutWeights"].declaration()
+    assert "additive" in prepared(on_one_path).found.masks
+
+
 def test_the_kinds_of_the_two_masks_are_declared_apart() -> None:
     """An additive attn_mask beside a mask of the keys that is converted to bool."""
     whole = RIGHT["multi_head_attention/Whole"].function

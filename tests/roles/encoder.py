@@ -114,6 +114,15 @@ def cleared_behind_the_last_norm() -> nn.Module:
     return Right()
 
 
+@right("What is added is normed once more before it is.", norm_order="pre")
+def normed_before_it_is_added() -> nn.Module:
+    class Right(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            return x + self.norm2(self.attend(self.norm1(x), is_real))
+
+    return Right()
+
+
 @right("torch's layer with dropout, which evaluation leaves out.")
 def torch_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.encoder import Block, PostNorm
+from tests.roles.encoder import WIDTH, Block, PostNorm
 
 
 @wrong(
@@ -101,5 +101,22 @@ def put_back_by_the_order() -> nn.Module:
                 return super().forward(x)
             order = is_real.sum(dim=1).argsort(descending=True, stable=True)
             return super().forward(x[order], is_real[order])[order]
+
+    return Wrong()
+
+
+@wrong(
+    "Pre-norm with a norm at the end, and behind it a tanh that no pre-norm block has.",
+    breaks="residual/what-a-pre-norm-block-adds-does-not-grow-with-its-states",
+    norm_order="pre",
+)
+def squeezed_behind_the_last_norm() -> nn.Module:
+    class Wrong(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(WIDTH)
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            return torch.tanh(self.norm(super().forward(x, is_real))) * 3
 
     return Wrong()
