@@ -48,6 +48,29 @@ def test_a_wrong_function_breaks_each_law_that_it_names(name: str) -> None:
         assert row.outcome == "breaks", f"{WRONG[name].sentence} {row.id}: {row.outcome} {row.reason}"
 
 
+MODULES = ("causal_lm", "encoder", "decoder", "seq2seq", "vision")
+NOT_IN_BFLOAT16 = {
+    "causal_lm/by-fft": "torch has no such FFT",
+    "causal_lm/one-hot": "its embedding is float32",
+    "decoder/narrow-inside": "its mask, the least number of float32, is -inf there",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [each for each in RIGHT if RIGHT[each].role in MODULES and each not in NOT_IN_BFLOAT16]
+)
+def test_no_law_breaks_a_right_module_in_bfloat16(name: str) -> None:
+    """Where rounding hides an influence it is not asked for, and the margins of 16 bits are wide enough."""
+    entry = RIGHT[name]
+    of_role = role(entry.role)
+    subject, _ = of_role.prepare(entry.declaration(), dtypes=("bfloat16",), device="cpu", seed=0)
+    brief = Engine(of_role, subject, Profile("brief", seeded=3, drawn=0, shrinks=0), 0, lambda law, case: "")
+    broken = [
+        f"{row.id}: {row.reason}" for row in map(brief.judge, choose(entry.role)) if row.outcome == "breaks"
+    ]
+    assert not broken, f"{entry.sentence} {broken}"
+
+
 @pytest.mark.parametrize("name", list(RIGHT))
 def test_no_law_breaks_a_right_function(name: str) -> None:
     """However it is computed, in every dtype that it takes; and of the laws that speak of it two in three hold."""

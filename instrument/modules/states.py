@@ -1,6 +1,7 @@
 """What the roles `encoder` and `decoder` share: modules from states (batch, length, d_model) to states."""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
@@ -375,3 +376,12 @@ def ragged(shape: tuple[int, int], side: str, generator: torch.Generator) -> Ten
     lengths = torch.randint(1, length + 1, (batch, 1), generator=generator)
     real = torch.arange(length) < lengths
     return real if side == "right" else real.flip(1)
+
+
+def huge(like: Tensor) -> float:
+    """What stands in padding is so many times as large as what is real.
+
+    Scores grow as much, which a mask of -1e9 that is added still covers. Less in float16, which holds 65504: what
+    overflows is NaN, and no mask is to blame.
+    """
+    return min(1e4, math.sqrt(math.sqrt(torch.finfo(like.dtype).max)))

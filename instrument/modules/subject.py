@@ -17,7 +17,7 @@ from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, requi
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.noise import FACTOR, measured_bound, scaled
+from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
 from headcheck.signatures import parameters_of
 
@@ -96,7 +96,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         """By what all weights are multiplied at present, see `shows`."""
         self.autocast = False
         """Whether calls are made under autocast to bfloat16."""
-        self._bounds = cache(self._measured)
+        self._noises = cache(self._measured)
         require_parameters(self.function, declaration.arguments)
         named = parameters_of(self.function) or {}
         self.places: dict[str, str | None] = {
@@ -252,15 +252,15 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             raise NotApplicable("it is a function, whose dtype cannot be changed")
         other.dtypes = ("float32",)
         other.module = other.function = other.module.float()
-        other._bounds = cache(other._measured)  # noqa: SLF001  # its own, not those of the subject that it comes from
+        other._noises = cache(other._measured)  # noqa: SLF001  # its own, not those of the subject that it comes from
         return other
 
     def bound(self, x: AnyInputs) -> float:
         """The largest difference that rounding explains at `x`."""
-        return self._bounds(x, self.scale)
+        return self._noises(x, self.scale).bound
 
-    def _measured(self, x: AnyInputs, scale: float) -> float:
-        return measured_bound(lambda: self(x), self.weights())
+    def _measured(self, x: AnyInputs, scale: float) -> Noise:
+        return measured(lambda: self(x), self.weights())
 
     def close(self, observed: Tensor, expected: Tensor, x: AnyInputs, what: str = "output") -> Comparison:
         """Two answers that are the same but for rounding, as large as it was measured at `x`."""
@@ -268,18 +268,18 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def moves(self, observed: Tensor, expected: Tensor, x: AnyInputs) -> bool:
         """Whether two answers differ by more than the noise, of which the bound is a multiple."""
-        return within(observed, expected, self.bound(x) / FACTOR).broken
+        return within(observed, expected, self._noises(x, self.scale).size).broken
 
     def require_fine(self, x: AnyInputs) -> None:
         """NotApplicable where rounding hides what a law looks for: inside, the module computes too coarsely."""
         if self.bound(x) > COARSE * float(self(x).abs().max()):
             raise NotApplicable("the module computes too coarsely for such an influence to be seen")
 
-    def shows(self, seen: Callable[[], bool]) -> bool:
+    def shows(self, seen: Callable[[], bool], x: AnyInputs | None = None) -> bool:
         """Whether something can be seen, if need be with smaller or larger weights.
 
         A softmax of large scores gives all weight to one key, and one of tiny scores the same to each: then
-        what is there does not show.
+        what is there does not show. x: where rounding may hide it: NotApplicable where it is not seen there.
         """
         weights = self.weights()
         try:
@@ -289,6 +289,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
                         return True
         finally:
             self.scale = 1.0
+        if x is not None:
+            self.require_fine(x)
         return False
 
 

@@ -13,7 +13,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
-from headcheck.modules.noise import measured_bound
+from headcheck.modules.noise import measured
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
 
 MARGIN = 5
@@ -229,7 +229,7 @@ class TokenSubject(ModuleSubject[AnyInputs]):
 
     def noise_of(self, call: Callable[[], Tensor]) -> float:
         """The largest difference in what `call` gives that rounding explains."""
-        return measured_bound(call, self.weights())
+        return measured(call, self.weights()).bound
 
 
 def other_tokens(tokens: Tensor, vocab: int, generator: torch.Generator) -> Tensor:

@@ -56,7 +56,7 @@ def the_furthest_token_in_reach_counts(model: CausalLMSubject, x: TokenInputs) -
         differs = model(x.but(tokens=tokens))[:, place] != model(x)[:, place]
         return bool(differs.any(dim=1).all())
 
-    if not model.shows(counts):
+    if not model.shows(counts, x):
         raise LawBroken(
             f"the logits of position {place} do not depend on the token at {edge}, which is in reach"
         )

@@ -11,10 +11,9 @@ from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.decoder import DecoderInputs, DecoderSubject
 from headcheck.modules.influence import moves_states
+from headcheck.modules.states import huge
 
 READ = "Vaswani et al. 2017, section 3.2.3: every position in the decoder attends over all positions in the input"
-HUGE = 1e4
-"""What stands in padding is so many times as large as what is real."""
 
 
 def _changed(x: DecoderInputs, at: Tensor, purpose: str, size: float = 1.0) -> DecoderInputs:
@@ -81,7 +80,7 @@ def what_stands_in_padding_of_the_memory_does_not_matter(
 ) -> Iterator[Comparison]:
     """Whatever stands in the padding of the memory, huge numbers as well, the states stay."""
     expected = module(x)
-    for size in (1.0, HUGE):
+    for size in (1.0, huge(x.memory)):
         changed = _changed(x, ~x.real_memory, f"padding {size:g}", size)
         yield module.close(module(changed), expected, x)
 

@@ -45,6 +45,7 @@ def the_order_of_the_input_counts(module: EncoderSubject, x: StateInputs) -> Com
     with weights_changed(module.module, moderate):
         exchanged, before = module(x.but(x=x.x[:, order])), module(x)[:, order]
         if not module.moves(exchanged, before, x):
+            module.require_fine(x)
             raise LawBroken("the states do not depend on the order of the first two")
     return none("orders that do not count")
 

@@ -47,7 +47,7 @@ def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparis
 def each_state_of_the_memory_sees_the_whole_source(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """Each source token has an influence on the state of every source token."""
     place = x.case.seed % x.source.shape[1]
-    if not model.shows(partial(_reaches_all, model, x, place)):
+    if not model.shows(partial(_reaches_all, model, x, place), x):
         raise LawBroken(
             f"some state of the memory does not depend on the source at {place} "
             "(where that is meant, declare full_context=False)"
@@ -73,7 +73,7 @@ def every_target_reads_the_whole_memory(model: Seq2SeqSubject, x: PairInputs) ->
     last = x.source.shape[1] - 1
     for place in sorted({0, last, x.case.seed % (last + 1)}):
         for at in (0, -1):
-            if not model.shows(partial(_is_read, model, x, place, at)):
+            if not model.shows(partial(_is_read, model, x, place, at), x):
                 raise LawBroken(
                     f"the logits of target {at % x.target.shape[1]} do not depend on the memory's state {place} "
                     "(where that is meant, declare full_context=False)"

@@ -67,7 +67,7 @@ def every_earlier_target_counts(model: Seq2SeqSubject, x: PairInputs) -> Compari
     """Each target token, the position's own included, has an influence on its logits."""
     last = x.target.shape[1] - 1
     for place in sorted({0, last, x.cut % (last + 1)}):
-        if not model.shows(partial(_counts, model, x, place)):
+        if not model.shows(partial(_counts, model, x, place), x):
             raise LawBroken(
                 f"the logits of position {last} do not depend on the target at {place} "
                 "(where that is meant, declare full_context=False)"

@@ -7,12 +7,9 @@ import torch
 from headcheck.comparison import Comparison, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
-from headcheck.modules.states import STATES, StateInputs, StatesSubject
+from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
-HUGE = 1e4
-"""What stands in padding is so many times as large as what is real. Scores grow as much, which a mask of -1e9
-that is added still covers."""
 
 Module = StatesSubject[StateInputs]
 
@@ -104,7 +101,7 @@ def a_mask_is_for_its_own_call(module: Module, x: StateInputs) -> Comparison:
 def what_stands_in_padding_does_not_matter(module: Module, x: StateInputs) -> Iterator[Comparison]:
     """Whatever stands in the padding, huge numbers as well, the states of what is real stay."""
     expected = module(x)
-    for size in (1.0, HUGE):
+    for size in (1.0, huge(x.x)):
         other = torch.where(x.real[..., None], x.x, size * x.noise(f"padding {size:g}", x.x))
         yield module.close(module(x.but(x=other)), expected, x)
 
@@ -123,7 +120,7 @@ def padding_is_nothing_under_autocast_too(module: Module, x: StateInputs) -> Com
     """A module that computes under autocast takes its masks there, and padding is as little as elsewhere."""
     x = x.in_float32()
     narrow = module.under_autocast(x.but(is_real=None))
-    other = torch.where(x.real[..., None], x.x, HUGE * x.noise("padding", x.x))
+    other = torch.where(x.real[..., None], x.x, huge(x.x) * x.noise("padding", x.x))
     return narrow.close(narrow(x.but(x=other)), narrow(x), x, "output under autocast")
 
 

@@ -22,7 +22,7 @@ DECLARE = "(where all images are of one size, declare image_size)"
 def every_channel_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Each channel, replaced by another, changes the output."""
     for channel in range(x.images.shape[1]):
-        if not module.shows(partial(_channel_counts, module, x, channel)):
+        if not module.shows(partial(_channel_counts, module, x, channel), x):
             raise LawBroken(f"the output does not depend on channel {channel}")
     return none("channels that do not count")
 
@@ -92,7 +92,7 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses a larger image: {refusal}") from refusal
     for axis, name in ((-2, "row"), (-1, "column")):
-        if not module.shows(partial(_edge_counts, module, larger, axis)):
+        if not module.shows(partial(_edge_counts, module, larger, axis), x):
             raise LawBroken(
                 f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing {DECLARE}"
             )
@@ -116,8 +116,7 @@ def patches_in_another_grid_are_refused_or_have_other_places(
         module(row)
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses its patches in a single row: {refusal}") from refusal
-    if not module.shows(partial(_differ, module, row, x)):
-        module.require_fine(x)
+    if not module.shows(partial(_differ, module, row, x), x):
         found, usual = (tuple(each.images.shape[-2:]) for each in (row, x))
         raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual} {DECLARE}")
     return none("grids that are taken for another")

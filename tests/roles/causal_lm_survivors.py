@@ -1,12 +1,13 @@
-"""Language models whose caches have names of their own: right ones, and wrong ones that survived undeclared."""
+"""Language models whose caches have names of their own, right and wrong, and wrong ones that rounding hid."""
 
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tests.roles import right, wrong
-from tests.roles.causal_lm import Memory, Small
+from tests.roles.causal_lm import Memory, Small, attention_in_bfloat16
 
 
 class Kept(Small):
@@ -103,3 +104,32 @@ def padding_is_seen_later() -> nn.Module:
         return Small.mask(self, torch.ones_like(real) if long_ago else real, new)
 
     return Kept(mask=mask)
+
+
+# Slips that rounding hid: benchmarks/mutants
+
+
+@wrong(
+    "Attention in bfloat16, which sees the future.",
+    breaks=("causality/later-tokens-do-not-matter", "causality/a-prefix-gives-the-same-logits"),
+)
+def future_seen_in_bfloat16() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        return real[:, None, None, :].expand(-1, 1, new, -1)
+
+    made = attention_in_bfloat16()
+    made.mask = MethodType(mask, made)
+    return made
+
+
+@wrong(
+    "Judged in bfloat16: the mask is off by one.",
+    breaks="causality/later-tokens-do-not-matter",
+    dtypes=("bfloat16",),
+)
+def next_token_seen_in_bfloat16() -> nn.Module:
+    def mask(self: Small, real: Tensor, new: int) -> Tensor:
+        seen = real.shape[1]
+        return torch.ones(new, seen, dtype=torch.bool).tril(seen - new + 1) & real[:, None, None, :]
+
+    return Small(mask=mask)

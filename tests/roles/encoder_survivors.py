@@ -1,0 +1,42 @@
+"""Encoders in 16 bits, where an influence may be smaller than what rounding leaves of it."""
+
+from torch import Tensor, nn
+
+from tests.roles import right, wrong
+from tests.roles.encoder import Block
+
+
+@right("In bfloat16, where one token among many may move no bit of a state.", dtypes=("bfloat16",))
+def in_bfloat16() -> nn.Module:
+    return Block()
+
+
+@right("In float16, which a padding of ten thousand would overflow.", dtypes=("float16",))
+def in_float16() -> nn.Module:
+    return Block()
+
+
+@wrong(
+    "In bfloat16, and the attention is never called.",
+    breaks="symmetry/every-state-depends-on-every-token",
+    dtypes=("bfloat16",),
+)
+def attention_never_called_in_bfloat16() -> nn.Module:
+    class Wrong(Block):
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            return 0.0 * x
+
+    return Wrong()
+
+
+@wrong(
+    "In float16, padding is a key.",
+    breaks="padding/what-stands-in-padding-does-not-matter",
+    dtypes=("float16",),
+)
+def padding_seen_in_float16() -> nn.Module:
+    class Wrong(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            return scores
+
+    return Wrong()
