@@ -239,14 +239,15 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
         NotApplicable: it does not take `bare`, a call without masks, in that way.
         """
-        other = self._in_float32()
+        other = self.in_float32()
         other.autocast = True
         problem = problem_of(other, bare)
         if problem is not None:
             raise NotApplicable(f"does not compute under autocast: {problem}")
         return other
 
-    def _in_float32(self) -> Self:
+    def in_float32(self) -> Self:
+        """The same subject in float32."""
         other = self.unused()
         if other.module is None:
             raise NotApplicable("it is a function, whose dtype cannot be changed")

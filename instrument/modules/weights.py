@@ -127,6 +127,7 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        module.train(modes[0][1])  # A module may do more than set the mode.
         for part, training in modes:
             part.training = training
         for part, name, value in rates:

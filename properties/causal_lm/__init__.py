@@ -4,6 +4,7 @@ FAMILIES = (
     "tying",
     "start",
     "state",
+    "paths",
     "windows",
     "variants",
     "causality",

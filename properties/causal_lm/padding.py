@@ -55,6 +55,24 @@ def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) 
 
 @law(
     source=PADDED,
+    formula="f([x, pad])[real] = f(x), where gradients are wanted",
+    guards="A causal mask of numbers beside a mask of booleans, which a fast path reads as it was meant and the path of "
+    "gradients adds up.",
+    needs=("is_real",),
+    share=0.5,
+)
+def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """A padded sequence has the logits that it has alone, by the path of training too."""
+    side = model.sides[x.case.seed % len(model.sides)]
+    padded = _padded(x, _filling(model, x, "padding"), side)
+    with torch.enable_grad():
+        wanted = model.output(padded).detach().cpu()
+    real = wanted[:, : x.length] if side == "right" else wanted[:, -x.length :]
+    return model.close(real, model(x), x, "logits where gradients are wanted")
+
+
+@law(
+    source=PADDED,
     formula="f([x; y, pad])_x = f(x), f([x; y, pad])_y = f(y), the same with [pad, y]",
     guards="Positions or a mask of the first row for all rows (ROP-20: unsloth 3699; SHP-01); rows that were sorted by "
     "length and put back in the wrong order.",

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.roles import right, wrong
-from tests.roles.causal_lm import Memory, Small, attention_in_bfloat16
+from tests.roles.causal_lm import VOCAB, Memory, Small, Torch, attention_in_bfloat16, linear_attention
 
 
 class Kept(Small):
@@ -133,3 +134,53 @@ def next_token_seen_in_bfloat16() -> nn.Module:
         return torch.ones(new, seen, dtype=torch.bool).tril(seen - new + 1) & real[:, None, None, :]
 
     return Small(mask=mask)
+
+
+# Slips that no law saw, on paths that were not asked for: benchmarks/mutants
+
+
+@wrong(
+    "The causal mask is of numbers: beside a mask of padding torch's slow path adds one to what is to come.",
+    breaks="padding/padding-is-nothing-where-gradients-are-wanted",
+    padding=("right",),
+)
+def causal_mask_of_ones() -> nn.Module:
+    class Wrong(Torch):
+        def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+            length, mask = tokens.shape[1], key_padding_mask
+            x = self.table(tokens) + self.places(torch.arange(length))
+            seen = torch.ones(length, length).triu(1)
+            return self.head(self.stack(x, mask=seen, src_key_padding_mask=mask, is_causal=mask is None))
+
+    return Wrong(norm_first=True)
+
+
+@wrong(
+    "Sums of linear attention may be negative, and are raised to a number that float32 does not square.",
+    breaks="paths/single-precision-is-finite-too",
+    positions=False,
+)
+def divided_by_next_to_nothing() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        scores = functional.elu(query) @ (functional.elu(key) + 1).mT * mask
+        return scores @ value / scores.sum(-1, keepdim=True).clamp(min=1e-30)
+
+    made = linear_attention()
+    made.attend = MethodType(attend, made)
+    return made
+
+
+@wrong(
+    "An adapter of the head is left out in training.",
+    breaks="paths/training-without-dropout-gives-evaluation",
+)
+def adapter_in_evaluation_only() -> nn.Module:
+    class Adapted(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.low = nn.Parameter(torch.randn(VOCAB, 8) / 4)
+
+        def logits(self, x: Tensor, real: Tensor) -> Tensor:
+            return functional.linear(x, self.head.weight if self.training else self.head.weight + self.low)
+
+    return Adapted()

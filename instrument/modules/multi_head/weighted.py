@@ -78,8 +78,8 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         other._loaded = other._places = None  # noqa: SLF001  # of the same class
         return other
 
-    def _in_float32(self) -> Self:
-        other = super()._in_float32()
+    def in_float32(self) -> Self:
+        other = super().in_float32()
         other._pristine, other._loaded, other._places = other.module, None, None  # noqa: SLF001  # of the same class
         return other
 
