@@ -1,6 +1,6 @@
 """Faults that nobody chose: slips in the right functions of the corpus, under the laws.
 
-    python -m benchmarks.mutants [--every N] [--only PART] [--gate] [--processes 2] --results mutants.jsonl
+    python -m benchmarks.mutants [--every N] [--only PART] [--gate] [--processes 2] [--results mutants.jsonl]
 
 Of some 6,000 slips every N-th is judged. What was judged before stands in the file of results and is not judged again.
 What no law sees is to be read by a person: most of it is right, too (docs/mutants.md).
@@ -52,7 +52,7 @@ def main() -> None:
     )
     parser.add_argument("--gate", action="store_true", help="judge by the gate what quick let through")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"), help="default: mutants.jsonl")
     options = parser.parse_args()
     chosen = [each for each in mutants() if options.only in f"{each.base} {each.id}"][:: options.every]
     known = read(options.results)

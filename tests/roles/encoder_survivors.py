@@ -40,3 +40,16 @@ def padding_seen_in_float16() -> nn.Module:
             return scores
 
     return Wrong()
+
+
+@wrong(
+    "Weights are made small before they are normalised, so small that float32 has zeros: NaN there, and there alone.",
+    breaks="paths/single-precision-is-finite-too",
+)
+def weights_below_float32() -> nn.Module:
+    class Wrong(Block):
+        def weigh(self, scores: Tensor) -> Tensor:
+            small = scores.softmax(dim=-1) * 1e-60
+            return small / small.sum(dim=-1, keepdim=True)
+
+    return Wrong()

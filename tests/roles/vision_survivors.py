@@ -42,3 +42,27 @@ def numbered_as_in_another_grid() -> nn.Module:
     model = Small(cut=cut, positions=positions)
     model.image_size, model.places = (8, 16), nn.Parameter(torch.randn(36, 8))
     return model
+
+
+@wrong("Logits are halved in training.", breaks="paths/training-without-dropout-gives-evaluation", **SIZES)
+def halved_in_training() -> nn.Module:
+    class Wrong(Small):
+        def forward(self, images: Tensor) -> Tensor:
+            logits = super().forward(images)
+            return logits / 2 if self.training else logits
+
+    return Wrong()
+
+
+@wrong(
+    "Logits are scaled down and up again, through numbers that float32 does not have: NaN there, and there alone.",
+    breaks="paths/single-precision-is-finite-too",
+    **SIZES,
+)
+def logits_below_float32() -> nn.Module:
+    class Wrong(Small):
+        def forward(self, images: Tensor) -> Tensor:
+            small = super().forward(images) * 1e-60
+            return small / torch.full_like(small, 1e-60)
+
+    return Wrong()

@@ -1,0 +1,19 @@
+"""Wrong decoders on paths that were not asked for."""
+
+from torch import Tensor, nn
+
+from tests.roles import wrong
+from tests.roles.decoder import Layer
+
+
+@wrong(
+    "Weights are made small before they are normalised, so small that float32 has zeros: NaN there, and there alone.",
+    breaks="paths/single-precision-is-finite-too",
+)
+def weights_below_float32() -> nn.Module:
+    class Wrong(Layer):
+        def weigh(self, scores: Tensor) -> Tensor:
+            small = scores.softmax(dim=-1) * 1e-60
+            return small / small.sum(dim=-1, keepdim=True)
+
+    return Wrong()
