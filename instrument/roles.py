@@ -27,6 +27,8 @@ HOMES = {
 """Role -> the module whose `role` it is."""
 MODULES = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.modules."))
 """The roles whose subject is a module: they share the laws of properties/modules."""
+LARGER = tuple(name for name in MODULES if name != "multi_head_attention")
+"""All of these but a single attention, whose weights come with each case."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
 """The roles whose subject is a function of a few arguments: they share laws, in properties/functions."""
 OF_TENSORS = tuple(name for name in FUNCTIONS if name != "sinusoidal")

@@ -227,3 +227,59 @@ def test_one_token_at_a_time_may_be_declared_or_found() -> None:
     refusing = RIGHT["causal_lm/more-than-one-token-is-refused"].declaration()
     verdict = headcheck.verify(refusing, profile="quick", laws="chunked-prefill")
     assert verdict.laws[0].reason.startswith("takes one token at a time after a cache, as is found")
+
+
+# Training
+
+
+class Trained(Small):
+    """What happens in training: a problem is raised, or the answer is another, which a buffer or a pair may tell."""
+
+    def __init__(
+        self,
+        problem: Exception | None = None,
+        *,
+        when_set: bool = False,
+        counts: bool = False,
+        pair: bool = False,
+    ) -> None:
+        super().__init__()
+        self.problem, self.when_set, self.counts, self.pair = problem, when_set, counts, pair
+        self.register_buffer("seen", torch.zeros(()))
+
+    def train(self, mode: bool = True) -> Any:
+        if mode and self.when_set and self.problem is not None:
+            raise self.problem
+        return super().train(mode)
+
+    def logits(self, x: Tensor, real: Tensor) -> Tensor:
+        if self.training and self.problem is not None:
+            raise self.problem
+        self.seen += self.training and self.counts
+        return super().logits(x, real) * (2 if self.training else 1)
+
+    def forward(self, tokens: Tensor, is_real: Tensor | None = None) -> Any:
+        logits = super().forward(tokens, is_real)
+        return (logits, logits) if self.training and self.pair else logits
+
+
+@pytest.mark.parametrize(
+    ("made", "outcome"),
+    [
+        ({}, "breaks"),
+        ({"counts": True}, "not-applicable"),
+        ({"pair": True}, "not-applicable"),
+        ({"problem": NotImplementedError("inference only")}, "not-applicable"),
+        ({"problem": NotImplementedError("inference only"), "when_set": True}, "not-applicable"),
+        ({"problem": RuntimeError("NotImplementedError is told only")}, "breaks"),
+        ({"problem": ValueError("no such mode"), "when_set": True}, "breaks"),
+    ],
+)
+def test_what_training_refuses_is_not_asked_for_and_what_fails_there_breaks(
+    made: dict[str, Any], outcome: str
+) -> None:
+    """Statistics, another kind of answer and NotImplementedError are a module's own affair; the rest is wrong."""
+    law = "causal-lm/paths/training-without-dropout-gives-evaluation"
+    verdict = headcheck.verify(lambda: Trained(**made), role="causal_lm", profile="quick", laws=law)
+    (row,) = verdict.laws
+    assert row.outcome == outcome, row.reason

@@ -1,21 +1,28 @@
 """Slips that nobody chose: how they are made, and that those which once went unseen are seen."""
 
 import ast
+from functools import cache
 
 import pytest
 
 from benchmarks.mutants.__main__ import table
-from benchmarks.mutants.sites import mutants
+from benchmarks.mutants.sites import Mutant, mutants
 from benchmarks.mutants.slips import slips
 from benchmarks.mutants.trying import Outcome, outcome
 
-MUTANTS = {each.id: each for each in mutants()}
 ONCE_UNSEEN = (
     "causal_lm.Small: causal & real[:, None, None, :] -> real[:, None, None, :]",
     "causal_lm.Small: causal & real[:, None, None, :] -> causal",
     "causal_lm.Torch: torch.ones(length, length, dtype=torch.bool) -> torch.ones(length, length)",
     "causal_lm.linear_attention: 1 -> 0",
+    "rotary.by_logarithms: math.log(10000.0) / dim -> dim",
 )
+
+
+@cache
+def mutant(name: str) -> Mutant:
+    """The one of that id."""
+    return next(each for each in mutants() if each.id == name)
 
 
 def made_of(source: str) -> list[str]:
@@ -52,13 +59,13 @@ def test_what_only_says_something_does_not_slip() -> None:
 @pytest.mark.parametrize("name", ONCE_UNSEEN)
 def test_what_once_went_unseen_is_seen(name: str) -> None:
     """In a process of its own, by quick."""
-    found = outcome(MUTANTS[name])
+    found = outcome(mutant(name))
     assert (found.by, found.reached) == ("quick", True), found
 
 
 def test_a_slip_that_does_not_run_is_told_apart() -> None:
     """It is refused, as a subject that cannot be called."""
-    found = outcome(MUTANTS["variants.einsum: value -> key"])
+    found = outcome(mutant("variants.einsum: value -> key"))
     assert (found.by, bool(found.law)) == ("refused", True), found
 
 

@@ -9,7 +9,7 @@ import torch
 
 from headcheck.engine import PROFILES, Engine, Profile
 from headcheck.laws import all_laws, choose
-from headcheck.roles import HOMES, role
+from headcheck.roles import HOMES, MODULES, role
 from tests.roles import RIGHT, WRONG, Entry, right, wrong
 
 ROLES = sorted(set(HOMES) - {"attention"})
@@ -48,7 +48,6 @@ def test_a_wrong_function_breaks_each_law_that_it_names(name: str) -> None:
         assert row.outcome == "breaks", f"{WRONG[name].sentence} {row.id}: {row.outcome} {row.reason}"
 
 
-MODULES = ("causal_lm", "encoder", "decoder", "seq2seq", "vision")
 NOT_IN_BFLOAT16 = {
     "causal_lm/by-fft": "torch has no such FFT",
     "causal_lm/one-hot": "its embedding is float32",
@@ -65,10 +64,10 @@ def test_no_law_breaks_a_right_module_in_bfloat16(name: str) -> None:
     of_role = role(entry.role)
     subject, _ = of_role.prepare(entry.declaration(), dtypes=("bfloat16",), device="cpu", seed=0)
     brief = Engine(of_role, subject, Profile("brief", seeded=3, drawn=0, shrinks=0), 0, lambda law, case: "")
-    broken = [
-        f"{row.id}: {row.reason}" for row in map(brief.judge, choose(entry.role)) if row.outcome == "breaks"
-    ]
+    rows = [brief.judge(law) for law in choose(entry.role)]
+    broken = [f"{row.id}: {row.reason}" for row in rows if row.outcome == "breaks"]
     assert not broken, f"{entry.sentence} {broken}"
+    assert sum(row.outcome == "holds" for row in rows) >= len(rows) / 4
 
 
 @pytest.mark.parametrize("name", list(RIGHT))

@@ -140,7 +140,7 @@ def slips(definition: ast.AST) -> Iterator[Slip]:
 
 
 def _only_says(node: ast.AST) -> bool:
-    """A docstring, a message, a check of what was given, a name in another mode than being read."""
+    """A docstring, a message, a check of what was given."""
     if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr):
         return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

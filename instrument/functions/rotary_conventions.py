@@ -84,7 +84,10 @@ def _turned_dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         share = _share({dim: _touched(_matrix(subject, dtype, dim)) for dim in subject.dims})
         notes = [f"rotary_dim: {share:g}, as found"] if share != 1.0 else []
     if isinstance(share, float):
-        subject.dims = tuple(dim for dim in subject.dims if share * dim % 2 == 0) or subject.dims
+        kept = tuple(dim for dim in subject.dims if share * dim % 2 == 0) or subject.dims
+        if kept != subject.dims:
+            notes.append(f"dims: {', '.join(map(str, kept))}, of which that share is an even number")
+        subject.dims = kept
     subject.rotary_share = share
     return notes
 
@@ -98,7 +101,9 @@ def _share(widths: dict[int, int]) -> int | float:
         return 1.0
     if all(widths[dim] == min(width, dim) for dim in widths):
         return width
-    return share if all(widths[dim] == share * dim for dim in widths if share * dim % 2 == 0) else 1.0
+    fitting = [dim for dim in widths if share * dim % 2 == 0]
+    told = len(fitting) > 1 or len(widths) == 1  # Of one dim among several any width is a share.
+    return share if told and all(widths[dim] == share * dim for dim in fitting) else 1.0
 
 
 def _matrix(subject: RotarySubject, dtype: torch.dtype, dim: int) -> Tensor:

@@ -223,6 +223,17 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         other.module = other.function = self._settled(module)
         return other
 
+    def set_mode(self, *, training: bool) -> None:
+        """Set the module to training or to evaluation. NotApplicable: that is refused by NotImplementedError."""
+        if self.module is None:
+            raise NotApplicable("it is a function, which has no modes")
+        try:
+            self.clock.call(self.module.train, training)
+        except SubjectRaised as refusal:
+            if not isinstance(refusal.problem, NotImplementedError):
+                raise
+            raise NotApplicable(f"is not made for that mode: {refusal}") from refusal
+
     def copied(self) -> Self:
         """The same subject with a deep copy of its module as it stands."""
         if self.module is None:

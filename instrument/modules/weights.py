@@ -110,25 +110,10 @@ def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
             handle.remove()
 
 
-@contextmanager
-def training_without_dropout(module: nn.Module) -> Iterator[None]:
-    """In training, with every rate of dropout at 0: p of a dropout, and numbers with "drop" in their name."""
-    rates = [
-        (part, name, value)
-        for part in module.modules()
-        for name, value in vars(part).items()
-        if isinstance(value, float)
-        and ("drop" in name.lower() or (name == "p" and "drop" in type(part).__name__.lower()))
-    ]
-    for part, name, _ in rates:
-        setattr(part, name, 0.0)
-    modes = [(part, part.training) for part in module.modules()]
-    module.train()
-    try:
-        yield
-    finally:
-        module.train(modes[0][1])  # A module may do more than set the mode.
-        for part, training in modes:
-            part.training = training
-        for part, name, value in rates:
-            setattr(part, name, value)
+def stop_dropout(module: nn.Module) -> None:
+    """Set every rate of dropout to 0: p of a dropout, and numbers with "drop" in their name."""
+    for part in module.modules():
+        of_dropout = "drop" in type(part).__name__.lower()
+        for name, value in [*vars(part).items()]:
+            if isinstance(value, float) and ("drop" in name.lower() or (name == "p" and of_dropout)):
+                setattr(part, name, 0.0)

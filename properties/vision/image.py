@@ -92,7 +92,7 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses a larger image: {refusal}") from refusal
     for axis, name in ((-2, "row"), (-1, "column")):
-        if not module.shows(partial(_edge_counts, module, larger, axis), x):
+        if not module.shows(partial(_edge_counts, module, larger, axis), larger):
             raise LawBroken(
                 f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing {DECLARE}"
             )

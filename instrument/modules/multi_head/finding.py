@@ -27,20 +27,39 @@ from headcheck.modules.multi_head.units import unit_that_explains
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
-TRIALS = 4
+TRIALS, SIXTEEN = 4, 16
 TWICE = math.log(2)
 """Added to the score of a key, it counts the key twice."""
 
 
 def find(build: Build, subject: MultiHeadSubject) -> list[str]:
     """What the subject left undeclared is written into `subject.found`; the words for the verdict."""
-    subject.found.unit = unit_that_explains(subject, [trial(build, subject, seed=n) for n in range(TRIALS)])
-    subject.layout = _layout(build, subject)
-    _find_mask(build, subject)
-    _find_key_mask(build, subject)
-    subject.found.empty_rows = _empty_rows(build, subject)
-    subject.found.weights = _weights(build, subject)
+    found, guide = subject.found, _in_a_wide_format(build, subject)
+    unit = _unit(build, subject)
+    found.unit = unit if guide is subject else _unit(build, guide)
+    subject.layout = guide.layout = _layout(build, guide)
+    _find_mask(build, guide)
+    _find_key_mask(build, guide)
+    found.unit = unit
+    found.empty_rows = _empty_rows(build, subject)
+    found.weights = _weights(build, subject)
     return _notes(subject)
+
+
+def _in_a_wide_format(build: Build, subject: MultiHeadSubject) -> MultiHeadSubject:
+    """The subject in float32 where it is judged in 16 bits: there more than one convention is within the bound."""
+    if torch.finfo(getattr(torch, subject.dtypes[0])).bits > SIXTEEN:
+        return subject
+    try:
+        wide = subject.in_float32()
+        wide(trial(build, wide))
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return subject
+    return wide
+
+
+def _unit(build: Build, subject: MultiHeadSubject) -> float:
+    return unit_that_explains(subject, [trial(build, subject, seed=n) for n in range(TRIALS)])
 
 
 def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:

@@ -136,12 +136,11 @@ class MultiHeadSubject(WeightedModule):
     def training(self, x: MultiHeadInputs, rate: float = 0.0) -> Iterator[None]:
         """In training, with dropout at this rate; the generator is as it was when it ends."""
         with self.dropping(rate, x), torch.random.fork_rng([]):
-            assert self.module is not None
-            self.module.train()
+            self.set_mode(training=True)
             try:
                 yield
             finally:
-                self.module.eval()
+                self.set_mode(training=False)
 
     # Calls
 
