@@ -21,8 +21,10 @@ BY_LOG_SUM_EXP_NOTE = (
     "{dtype}: weights are exp(score - log-sum-exp), not divided by their sum, by what they lose where scores are "
     "large; the bounds allow for it, as if arithmetic={model} were declared"
 )
-SCORES = (0.2, 2.6, 35.4, 66.6, 311.4, 602.2, 1025.4, 4022.6)
+SCORES = tuple(1.171**number for number in range(-6, 53))
 """Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
+LENGTHS = (3, 17, 33, 65, 130, 259, 514)
+"""Of keys: many are read in parts, which are merged by their log-sum-exps (Flash-Decoding)."""
 
 
 def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
@@ -30,13 +32,16 @@ def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
     coarse = AttentionSubject(
         trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
     )
-    x = built(trial, Case(dtype=dtype, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4))
-    query, value = torch.ones_like(x.query), torch.ones_like(x.value)
+    plain = Case(dtype=dtype, heads=2, kv_heads=2, q_len=len(SCORES), head_dim=4, value_dim=4)
     found = []
     try:
-        for score in SCORES:
-            key = torch.full_like(x.key, score / x.key.shape[-1] ** 0.5)  # By the default scale.
-            y = x.but(query=query, key=key, value=value, generic=False)
+        for x in [built(trial, plain.but(kv_len=length)) for length in LENGTHS]:
+            scores = torch.tensor(SCORES, dtype=torch.float64)[torch.arange(x.q_len) % len(SCORES)]
+            query = (scores / x.query.shape[-1] ** 0.5)[:, None].expand(
+                x.query.shape
+            )  # By the default scale.
+            key, value = torch.ones_like(x.key), torch.ones_like(x.value)
+            y = x.but(query=query.to(x.dtype), key=key, value=value, generic=False)
             output, expected = trial(y), trial.expected(y)
             found.append([within(output, expected, each.bound(y)).broken for each in (trial, coarse)])
     except (LawBroken, NotApplicable):

@@ -20,6 +20,7 @@ SIZE_NAMES = ("image_size", "img_size")
 PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
+USUAL = "usual"
 Pair = tuple[int, int]
 
 
@@ -50,6 +51,9 @@ class Vision(Declaration):
 class VisionCase(ModuleCase):
     """A batch of images."""
 
+    outline: str = option(USUAL, USUAL, USUAL, "tall", "wide", "column", "row")
+    """Whether images are of the size that was found, or, where the module takes such, of another one: with a row or a
+    column of patches more, or a single one of either."""
     spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)
     """The standard deviation of the numbers."""
 
@@ -82,12 +86,16 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.channels, self.image_size = self._found()
         self.patch_size = self._patch()
+        self.sizes = self._sizes()
+        """Height and width of the images of each outline that the module takes."""
 
-    @property
-    def grid(self) -> Pair:
-        """How many patches stand below and beside each other."""
+    def grid(self, x: ImageInputs) -> Pair:
+        """How many patches of an image stand below and beside each other."""
+        return self._grid_of((x.images.shape[-2], x.images.shape[-1]))
+
+    def _grid_of(self, size: Pair) -> Pair:
         assert self.patch_size is not None
-        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+        return size[0] // self.patch_size[0], size[1] // self.patch_size[1]
 
     def lacks(self, feature: str) -> str | None:
         if feature == "patches":
@@ -114,17 +122,17 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         images = torch.randn(batch, channels, *size, generator=generator, dtype=torch.float64)
         return ImageInputs(VisionCase(), images.to(dtype))
 
-    def at(self, patch: int) -> tuple[slice, slice]:
+    def at(self, patch: int, x: ImageInputs) -> tuple[slice, slice]:
         """The rows and columns of a patch, counted row by row."""
         assert self.patch_size is not None
-        (height, width), (row, column) = self.patch_size, divmod(patch, self.grid[1])
+        (height, width), (row, column) = self.patch_size, divmod(patch, self.grid(x)[1])
         return slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
 
     def exchanged(self, x: ImageInputs, order: Tensor) -> ImageInputs:
         """The patches of each image in another order."""
         images = x.images.clone()
         for place, patch in enumerate(order.tolist()):
-            images[:, :, *self.at(place)] = x.images[:, :, *self.at(patch)]
+            images[:, :, *self.at(place, x)] = x.images[:, :, *self.at(patch, x)]
         return x.but(images=images)
 
     def tokens(self, x: ImageInputs) -> Tensor:
@@ -186,6 +194,24 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         )
         return next((patch for patch in map(_pair, found) if self._fits(patch)), None)
 
+    def _sizes(self) -> dict[str, Pair]:
+        """Of each outline, where a plain call takes it."""
+        if self.patch_size is None or self.declaration.image_size is not None:
+            return {USUAL: self.image_size}
+        rows, columns = self._grid_of(self.image_size)
+        grids = {
+            "tall": (rows + 1, columns),
+            "wide": (rows, columns + 1),
+            "column": (max(2, rows), 1),
+            "row": (1, max(2, columns)),
+        }
+        height, width = self.patch_size
+        sizes = {outline: (height * below, width * beside) for outline, (below, beside) in grids.items()}
+        taken = {
+            o: size for o, size in sizes.items() if not problem_of(self, self.plain(self.channels, size))
+        }
+        return {USUAL: self.image_size, **taken}
+
     def _fits(self, patch: Pair) -> bool:
         sides = zip(self.image_size, patch, strict=True)
         return all(size % side == 0 for size, side in sides) and patch != self.image_size
@@ -221,11 +247,14 @@ class VisionRole(ModuleRole[VisionCase, ImageInputs]):
     def notes(self, subject: VisionSubject) -> list[str]:
         height, width = subject.image_size
         patch = "x".join(map(str, subject.patch_size)) if subject.patch_size else "unknown"
-        return [f"images of {subject.channels} x {height} x {width}, patches of {patch}"]
+        others = [f"{below} x {beside}" for below, beside in list(subject.sizes.values())[1:]]
+        more = f"; also taken: {', '.join(others)}" if others else ""
+        return [f"images of {subject.channels} x {height} x {width}, patches of {patch}{more}"]
 
     def build(self, case: VisionCase, subject: VisionSubject) -> ImageInputs:
         generator = torch.Generator().manual_seed(case.seed)
-        shape = (case.batch, subject.channels, *subject.image_size)
+        size = subject.sizes.get(case.outline, subject.image_size)
+        shape = (case.batch, subject.channels, *size)
         images = torch.randn(shape, generator=generator, dtype=torch.float64) * case.spread
         return ImageInputs(case, images.to(getattr(torch, subject.dtypes[0])))
 

@@ -14,7 +14,7 @@ from headcheck.attention.given import (
     without,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
+from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, holds, within
 from headcheck.given import at_least, at_most, one_in, one_of
@@ -251,30 +251,40 @@ def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Co
 
 @law(
     source="design of the canonical call: an axis of length 0 is an empty list",
-    formula="kv_len = 0: O = 0 (as declared); q_len = 0 or batch = 0: O is empty",
-    guards="Uninitialised output, NaN or a crash on empty sequences (xformers 1042, pytorch 81077).",
+    formula="kv_len = 0: O = 0 (as declared), L = -inf; q_len = 0 or batch = 0: O is empty",
+    guards="Uninitialised output, NaN or a crash on empty sequences (xformers 1042, pytorch 81077); a log-sum-exp of 0, "
+    "with which the empty part of a split outweighs the others.",
     given=(unmasked, without("sinks", "alibi")),
     share=0.3,
 )
-def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
+def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """No keys give what dead rows give, no queries give nothing; or the call is refused by an exception."""
-    which = x.case.seed % 3
-    if which == 0 and attention.has("rectangular"):
-        y = x.but(key=x.key[:, :, :0], value=x.value[:, :, :0])
-    elif which == 1 and attention.has("rectangular"):
-        y = x.but(query=x.query[:, :, :0])
-    else:
-        y = x.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])
-    y = y.but(layout="contiguous")
-    try:
-        output = attention(y)
-    except SubjectRaised as refusal:
-        if isinstance(refusal.__cause__, ArithmeticError):
-            raise  # Nobody refuses by dividing by zero.
-        raise NotApplicable(f"an axis of length 0 is refused: {refusal}") from refusal
-    if y.kv_len == 0 and attention.declaration.empty_rows not in ("zeros", None):
-        raise NotApplicable("what no keys give is not declared")
-    return within(output, torch.zeros(output.shape, dtype=torch.float64), 0.0)
+    whole = x.but(layout="contiguous")
+    empty = {"batch": whole.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])}
+    if attention.has("rectangular"):
+        empty["q_len"] = whole.but(query=x.query[:, :, :0])
+        empty["kv_len"] = whole.but(key=x.key[:, :, :0], value=x.value[:, :, :0])
+    found, refused = [], ""
+    for axis, y in empty.items():
+        if axis == "kv_len" and attention.declaration.empty_rows not in ("zeros", None):
+            refused = "what no keys give is not declared"
+            continue
+        try:
+            output = attention(y)
+        except SubjectRaised as refusal:
+            if isinstance(refusal.__cause__, ArithmeticError):
+                raise  # Nobody refuses by dividing by zero.
+            refused = f"an axis of length 0 is refused: {refusal}"
+            continue
+        found.append(within(output, torch.zeros_like(output), 0.0, f"output where {axis} is 0"))
+        if axis == "kv_len" and attention.has("log_sum_exp") and DEAD_ROWS not in attention.avoids:
+            observed = attention.log_sum_exp(y)
+            found.append(
+                within(observed, torch.full_like(observed, -torch.inf), 0.0, "log-sum-exp of no keys")
+            )
+    if not found:
+        raise NotApplicable(refused)
+    return found
 
 
 @law(

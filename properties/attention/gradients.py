@@ -50,6 +50,27 @@ def _exact(
 
 
 @law(
+    source="Xiao et al. 2023 (StreamingLLM), section 3; Milakov and Gimelshein 2018: the maximum of all that is raised",
+    formula="sink > max score + 1000: dQ = dK = dV = dsink = 0",
+    guards="A sink that is not part of the maximum: its exponential overflows, the weights are 0 and the gradients NaN.",
+    needs=("sinks",),
+    given=(one_of("sinks", True),),
+    share=0.5,
+)
+def a_sink_far_above_leaves_the_gradients_finite(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """The sink of one head far above all scores leaves nothing to its keys, and the oracle's gradients to all."""
+    highest = x.but(sinks=None).problem.attended.log_sum_exp.max()
+    assert x.sinks is not None
+    sinks = x.sinks.clone()
+    sinks[x.case.seed % x.heads] = highest.clamp(min=0) + 1000
+    if not sinks.isfinite().all():
+        raise NotApplicable(f"no number of {x.case.dtype} is far above these scores")
+    return _exact(attention, x.but(sinks=sinks, generic=False))
+
+
+@law(
     source="a loss that reads some tokens only: its gradient is zero in the rows of the others",
     formula="dO_i = 0 for some i, the first among them",
     guards="A tile, a sequence or a head that is skipped where the first number of its cotangent is zero.",

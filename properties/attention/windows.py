@@ -64,14 +64,14 @@ def the_outermost_key_of_a_window_counts(attention: AttentionSubject, x: Inputs)
 @law(
     source=BELTAGY,
     formula="left, right >= the number of positions: O(window) = O(no window)",
-    guards="A window as long as the keys that is cut by one, taken modulo, or overflows an index.",
+    guards="A window as long as the keys that is cut by one, or taken modulo.",
     needs=("window",),
     given=(no_mask,),
 )
 def a_window_wider_than_the_keys_is_none(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A window that reaches beyond all keys changes nothing, just as long as they are or far longer."""
     longest = max(x.q_len, x.kv_len)
-    width = (longest - 1, longest, longest + 1, 2**30)[x.case.seed % 4]
+    width = (longest - 1, longest, longest + 1, 16 * longest)[x.case.seed % 4]
     return attention.agree(x.but(window=(width, width)), x.but(window=None))
 
 

@@ -109,9 +109,10 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
 def patches_in_another_grid_are_refused_or_have_other_places(
     module: VisionSubject, x: ImageInputs
 ) -> Comparison:
-    """The patches of an image laid in a single row raise, or give another output than in their grid."""
-    count, axis = module.grid[0] * module.grid[1], -1 if module.grid[0] > 1 else -2
-    row = x.but(images=torch.cat([x.images[:, :, *module.at(patch)] for patch in range(count)], dim=axis))
+    """The patches of an image laid in a single row (a single row, in a column) raise, or give another output."""
+    rows, columns = module.grid(x)
+    patches = [x.images[:, :, *module.at(patch, x)] for patch in range(rows * columns)]
+    row = x.but(images=torch.cat(patches, dim=-1 if rows > 1 else -2))
     try:
         module(row)
     except SubjectRaised as refusal:

@@ -1,5 +1,6 @@
 """An image is a set of patches, each at its place."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from random import Random
@@ -25,7 +26,7 @@ PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 )
 def a_patch_is_one_token(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Two patches, changed, change two tokens, one each, where layers are first given tokens."""
-    usual, count = module.tokens(x), module.grid[0] * module.grid[1]
+    usual, count = module.tokens(x), math.prod(module.grid(x))
     patches = torch.randperm(count, generator=x.generator("patches"))[:2].tolist()
     changed = [module.tokens(_with_another(module, x, patch)) != usual for patch in patches]
     if (changed[0] & changed[1]).any() or not all(places.any() for places in changed):
@@ -45,7 +46,7 @@ def a_patch_is_one_token(module: VisionSubject, x: ImageInputs) -> Comparison:
 )
 def every_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Each patch, replaced by another, changes the output."""
-    last = module.grid[0] * module.grid[1] - 1
+    last = math.prod(module.grid(x)) - 1
     for patch in sorted({0, last, x.case.seed % (last + 1)}):
         if not module.shows(partial(_patch_counts, module, x, patch), x):
             raise LawBroken(f"the output does not depend on patch {patch} of {last + 1}")
@@ -59,7 +60,8 @@ def _patch_counts(module: VisionSubject, x: ImageInputs, patch: int) -> bool:
 
 def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInputs:
     images = x.images.clone()
-    images[:, :, *module.at(patch)] += x.noise(images[:, :, *module.at(patch)])
+    at = module.at(patch, x)
+    images[:, :, *at] += x.noise(images[:, :, *at])
     return x.but(images=images)
 
 
@@ -72,7 +74,7 @@ def _with_another(module: VisionSubject, x: ImageInputs, patch: int) -> ImageInp
 )
 def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Two patches exchanged give another output: neighbours, two of a row, two of a column, and many others."""
-    for one, other in dict.fromkeys((*_pairs(module, x.case.seed), *_unmoved(module, x))):
+    for one, other in dict.fromkeys((*_pairs(module, x), *_unmoved(module, x))):
         if not module.shows(partial(_moves, module, x, _with_two_exchanged(module, x, one, other)), x):
             raise LawBroken(
                 f"the output does not depend on the order of the patches {one} and {other} "
@@ -81,12 +83,12 @@ def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Compar
     return none("places that do not count")
 
 
-def _pairs(module: VisionSubject, seed: int) -> Iterator[tuple[int, int]]:
+def _pairs(module: VisionSubject, x: ImageInputs) -> Iterator[tuple[int, int]]:
     """Two patches that follow each other, two of a row, two of a column, and any two."""
-    rows, columns = module.grid
-    random = Random(seed)
+    rows, columns = module.grid(x)
+    random = Random(x.case.seed)
     row, column = random.randrange(rows), random.randrange(columns)
-    first = seed % (rows * columns - 1)
+    first = x.case.seed % (rows * columns - 1)
     yield first, first + 1
     for patches in (
         range(row * columns, (row + 1) * columns),
@@ -100,7 +102,7 @@ def _pairs(module: VisionSubject, seed: int) -> Iterator[tuple[int, int]]:
 
 def _unmoved(module: VisionSubject, x: ImageInputs) -> list[tuple[int, int]]:
     """Of many pairs of patches of the first image those whose exchange does not show at once."""
-    image, places = x.but(images=x.images[:1]), range(module.grid[0] * module.grid[1])
+    image, places = x.but(images=x.images[:1]), range(math.prod(module.grid(x)))
     random = Random(f"{x.case.seed}/many")
     many = max(LEAST, min(MOST, NUMBERS // x.images[0].numel()))
     drawn = (random.sample(places, 2) for _ in range(many))
@@ -115,8 +117,8 @@ def _unmoved(module: VisionSubject, x: ImageInputs) -> list[tuple[int, int]]:
 
 def _with_two_exchanged(module: VisionSubject, x: ImageInputs, one: int, other: int) -> ImageInputs:
     images = x.images.clone()
-    images[:, :, *module.at(one)] = x.images[:, :, *module.at(other)]
-    images[:, :, *module.at(other)] = x.images[:, :, *module.at(one)]
+    images[:, :, *module.at(one, x)] = x.images[:, :, *module.at(other, x)]
+    images[:, :, *module.at(other, x)] = x.images[:, :, *module.at(one, x)]
     return x.but(images=images)
 
 
@@ -133,7 +135,7 @@ def _moves(module: VisionSubject, x: ImageInputs, other: ImageInputs) -> bool:
 )
 def without_positions_patches_are_a_set(module: VisionSubject, x: ImageInputs) -> Comparison:
     """A module without positions gives the same for patches in another order, or their states in that order."""
-    count = module.grid[0] * module.grid[1]
+    count = math.prod(module.grid(x))
     order = torch.randperm(count, generator=x.generator("order"))
     found, expected = module(module.exchanged(x, order)), module(x)
     if expected.ndim == 2:

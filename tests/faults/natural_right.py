@@ -62,6 +62,23 @@ def four_parts_merged(call: Call) -> Tensor:
 
 
 @variant(
+    "Flash-Decoding: from 17 keys on they are read in at most eight parts, merged by their log-sum-exps.",
+    gradients=False,
+    without=(*PLAIN, "is_causal"),
+)
+def parts_of_many_keys_merged(call: Call) -> Tensor:
+    wide = clean.read(call)
+    scores, size = _scores(call), max(16, -(-call.kv_len // 8))
+    parts = [
+        (torch.softmax(part, dim=-1) @ value, part.logsumexp(dim=-1, keepdim=True))
+        for part, value in zip(scores.split(size, dim=-1), wide.value.split(size, dim=2), strict=True)
+    ]
+    outputs, sums = (torch.stack(each) for each in zip(*parts, strict=True))
+    total = torch.logsumexp(sums, dim=0)
+    return (torch.exp(sums - total.nan_to_num(neginf=0.0)) * outputs).sum(dim=0).to(call.dtype)
+
+
+@variant(
     "Parts meet as in ring attention: out - share (out - part), the share by a sigmoid.",
     without=PLAIN,
     dtypes=("float32", "float64"),

@@ -29,6 +29,32 @@ class _Times(torch.autograd.Function):
 
 
 @fault(
+    "With no keys at all the returned log-sum-exp is 0, and the empty part of a split takes a share of the whole.",
+    breaks="accuracy/empty-axes-are-allowed-or-refused",
+    naive="SH",
+    when=("return_lse", "kv_len = 0"),
+    features=("return_lse",),
+)
+def log_sum_exp_of_no_keys_is_zero(call: Call) -> Any:
+    if not call.return_lse:
+        return clean.attention(call)
+    output, lse = clean.attention(call)
+    return output, lse if call.kv_len else torch.zeros_like(lse)
+
+
+@fault(
+    "The maximum that is subtracted forgets the sink: where that is far above, it overflows, and gradients are NaN.",
+    breaks="gradients/a-sink-far-above-leaves-the-gradients-finite",
+    naive="GR",
+    when=("sinks", "a sink far above all scores", "gradients"),
+    features=("sinks",),
+    replaces=clean.top,
+)
+def sink_outside_of_the_maximum(call: Call, scores: Tensor) -> Tensor:
+    return clean.top(call.but(sinks=None), scores)
+
+
+@fault(
     "The gradient that arrives at the returned log-sum-exp is ignored.",
     breaks=LSE_GRADIENT,
     real="https://github.com/Dao-AILab/flash-attention/issues/889",

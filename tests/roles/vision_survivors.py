@@ -3,8 +3,36 @@
 import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
+from headcheck import reference
+from tests.roles import right, wrong
 from tests.roles.vision import SIZES, Small, patches_of
+
+
+class OfAnySize(Small):
+    """Sines and cosines of row and column, for images of every size that patches fill; the usual one is a square."""
+
+    image_size = (4, 4)
+
+    def cut(self, images: Tensor) -> Tensor:
+        if any(side % 2 for side in images.shape[-2:]):
+            raise ValueError("images are of whole patches, 2 x 2")
+        self.grid = images.shape[-2] // 2, images.shape[-1] // 2
+        return patches_of(images)
+
+    def positions(self) -> Tensor:
+        rows, columns = self.places_of_patches(*self.grid)
+        return torch.cat(
+            [reference.sinusoidal(99, 4).to(self.places)[each] for each in (rows, columns)], dim=-1
+        )
+
+    def places_of_patches(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        patches = torch.arange(rows * columns)
+        return patches // columns, patches % columns
+
+
+@right("Square images by default, and any that whole patches fill.", **SIZES)
+def of_any_size() -> nn.Module:
+    return OfAnySize()
 
 
 @wrong(
@@ -42,6 +70,34 @@ def numbered_as_in_another_grid() -> nn.Module:
     model = Small(cut=cut, positions=positions)
     model.image_size, model.places = (8, 16), nn.Parameter(torch.randn(36, 8))
     return model
+
+
+@wrong(
+    "The column of a patch is its number modulo the rows: in an image that is wider than high some share a position.",
+    breaks="patches/the-place-of-a-patch-counts",
+    **SIZES,
+)
+def columns_modulo_the_rows() -> nn.Module:
+    class Wrong(OfAnySize):
+        def places_of_patches(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+            patches = torch.arange(rows * columns)
+            return patches // columns, patches % rows
+
+    return Wrong()
+
+
+@wrong(
+    "An image that is no square is cut to one, without a word.",
+    breaks="patches/every-patch-counts",
+    **SIZES,
+)
+def cut_to_a_square() -> nn.Module:
+    class Wrong(OfAnySize):
+        def cut(self, images: Tensor) -> Tensor:
+            side = min(images.shape[-2:])
+            return super().cut(images[..., :side, :side])
+
+    return Wrong()
 
 
 @wrong("Logits are halved in training.", breaks="paths/training-without-dropout-gives-evaluation", **SIZES)
