@@ -142,11 +142,11 @@ def more_slots_than_sixteen_bits(case: Case) -> Case:
     return small.but(q_len=257, kv_len=264, mask_axes="bhqk")
 
 
-def causal_over_whole_blocks(case: Case) -> Case:
-    """With is_causal over as many queries as keys, which fill blocks of 64 exactly."""
-    length = (64, 128, 128, 192)[case.seed % 4]
+def causal_across_blocks(case: Case) -> Case:
+    """With is_causal over blocks of 64 that are filled exactly, or over lengths whose difference fills none."""
+    q_len, kv_len = ((64, 64), (128, 128), (130, 163), (97, 206))[case.seed % 4]
     small = at_most(batch=1, head_dim=4, value_dim=4)(case.but(heads=case.kv_heads))
-    return causal(small.but(q_len=length, kv_len=length))
+    return causal(small.but(q_len=q_len, kv_len=kv_len))
 
 
 def causal_beyond_whole_halves(case: Case) -> Case:

@@ -4,7 +4,7 @@ import torch
 
 from headcheck.attention.given import (
     causal,
-    causal_over_whole_blocks,
+    causal_across_blocks,
     default_scale,
     long_rows,
     no_mask,
@@ -67,7 +67,7 @@ def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Compa
         unmasked,
         at_least(kv_len=33),
         one_in(3, long_rows),
-        one_in(4, causal_over_whole_blocks),
+        one_in(4, causal_across_blocks),
     ),
 )
 def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
