@@ -29,6 +29,13 @@ def _part(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return torch.exp(scores - log_sum_exp) @ value, log_sum_exp
 
 
+def _joined(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The maximum, the sum and the undivided output of two parts together."""
+    top = torch.maximum(one[0], other[0])
+    factors = [torch.exp(part[0] - top) for part in (one, other)]
+    return top, *(factors[0] * a + factors[1] * b for a, b in zip(one[1:], other[1:], strict=True))
+
+
 @variant(
     "The weights are exp(score - log-sum-exp), and the log-sum-exp is returned.",
     without=PLAIN,
@@ -76,6 +83,26 @@ def parts_of_many_keys_merged(call: Call) -> Tensor:
     outputs, sums = (torch.stack(each) for each in zip(*parts, strict=True))
     total = torch.logsumexp(sums, dim=0)
     return (torch.exp(sums - total.nan_to_num(neginf=0.0)) * outputs).sum(dim=0).to(call.dtype)
+
+
+@variant(
+    "Four parts of the keys, each read by the query itself, merged in pairs before they are divided: a tree.",
+    without=(*PLAIN, "is_causal"),
+)
+def parts_merged_as_a_tree(call: Call) -> Tensor:
+    wide = clean.read(call)
+    size = max(1, -(-call.kv_len // 4))
+    parts = []
+    for key, value in zip(wide.key.split(size, dim=2), wide.value.split(size, dim=2), strict=True):
+        scores = wide.query @ key.mT * clean.scale(call)
+        top = scores.detach().amax(dim=-1, keepdim=True) if key.shape[2] else scores.new_zeros(())
+        raised = torch.exp(scores - top)
+        parts.append((top, raised.sum(dim=-1, keepdim=True), raised @ value))
+    while len(parts) > 1:
+        odd = parts[-1:] if len(parts) % 2 else []
+        parts = [_joined(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)] + odd
+    _, total, output = parts[0]
+    return (output / total.masked_fill(total == 0, 1.0)).to(call.dtype)
 
 
 @variant(
