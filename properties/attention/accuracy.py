@@ -67,7 +67,7 @@ def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Compa
         unmasked,
         at_least(kv_len=33),
         one_in(3, long_rows),
-        one_in(4, causal_across_blocks),
+        one_in(3, causal_across_blocks),
     ),
 )
 def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
