@@ -59,6 +59,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 OF_A_MERGE = 8.0
 """Roundings of out - share x (out - part), relative to the values: five of the share, and one of each operation."""
+OF_A_SHARE = 4.0
+"""Roundings of the log-sum-exps of two parts and of their difference, relative to the larger one."""
 _RELATIVE = ("input", "float32+")
 _FORMAT_FIELDS = ("inputs", "scaled", "accumulate", "scores", "softmax", "rescale", "probabilities", "output")
 
@@ -173,6 +175,8 @@ class Rounding(NamedTuple):
     rescale_factor: float
     lost_by_merges: float
     """Of each weight as it meets the values, whatever its size."""
+    shares_of_merges: float
+    """Relative error of the share by which a part is merged, for each unit of the log-sum-exps that it is made of."""
 
 
 @lru_cache(maxsize=256)
@@ -200,6 +204,7 @@ def _rounding(arithmetic: Arithmetic, dtype: torch.dtype) -> Rounding:
         rescale_factor=arithmetic.rescale_error * _at_most_float32(rescale.unit)
         + (rescale.unit if rescale.unit > FORMATS["float32"].unit_roundoff else 0.0),
         lost_by_merges=OF_A_MERGE * arithmetic.merges * max(softmax.unit, steps["probabilities"].unit),
+        shares_of_merges=OF_A_SHARE * arithmetic.merges * max(softmax.unit, accumulate.unit),
     )
 
 

@@ -223,6 +223,14 @@ def test_a_row_that_attends_to_nothing_has_bound_zero() -> None:
             assert not bound[:, :, 2].any() and bound[:, :, 3].all()
 
 
+def test_a_dead_row_has_no_bound_where_its_scores_overflow() -> None:
+    """A mask of -inf that is added to an infinite score gives NaN; where no score overflows the row is exact."""
+    ones = torch.ones(1, 1, 1, 1, dtype=torch.float16)
+    for size, bound in ((10.0, 0.0), (1000.0, math.inf)):
+        case = Case(size * ones, size * ones, ones, may_attend=torch.zeros(1, 1, 1, 1, dtype=torch.bool))
+        assert forward_bounds(case.problem, named("native"), torch.float16).output.item() == bound
+
+
 @pytest.mark.parametrize(("q_len", "kv_len"), [(0, 7), (5, 0), (0, 0)])
 def test_nothing_to_attend_to_has_bound_zero(q_len: int, kv_len: int) -> None:
     """Without queries or keys all bounds have the shapes of the answers, and are 0."""

@@ -12,6 +12,7 @@ sum_i p_i (exp(e_i) - 1) (v_ij - o_j) / sum_i w_i: *centred*, so that a constant
 scores and a one-hot softmax cost nothing. Masked keys enter nowhere.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -169,11 +170,20 @@ def _output_bound(
         + (rounding.probabilities.unit + rounding.inputs.unit) * (storing + size)
         + vanished * seen
     )
+    if rounding.shares_of_merges:
+        before = before + rounding.shares_of_merges * _farthest(rows.scores) * (reach + size)
     before = (mixture.error + (1 + rounding.probabilities.unit) * before) * _denominator(rows, rounding)
     before = before + (rows.chain + 2) * rounding.accumulate.underflow + rounding.inputs.underflow
     bound = before + _stored(size + before, rounding)
     overflows = seen >= min(rounding.accumulate.largest, rounding.inputs.largest) / 2
     return torch.where(overflows | (size + bound > rounding.output.largest), torch.inf, bound)
+
+
+def _farthest(scores: Tensor) -> Tensor:
+    """How far from zero a log-sum-exp of some of a row's keys may stand, by which parts are merged."""
+    return torch.where(scores.isfinite(), scores.abs(), 0.0).amax(dim=-1, keepdim=True) + math.log(
+        scores.shape[-1]
+    )
 
 
 def _weights_bound(
@@ -218,11 +228,14 @@ def _stored(size: Tensor, rounding: Rounding) -> Tensor:
 
 
 def where_defined(rows: Rows, bound: Float[Tensor, "batch heads q_len dim"]) -> Tensor:
-    """0 for a row that may attend to nothing: what it gives is a convention, not a matter of rounding."""
-    if rows.overflows is not None:
-        bound = torch.where(rows.overflows, torch.inf, bound)
+    """0 for a row that may attend to nothing: what it gives is a convention, not a matter of rounding.
+
+    But where its scores overflow, a mask of -inf that is added to them gives NaN.
+    """
     if rows.may_attend is not None:
         bound = torch.where(rows.may_attend.any(dim=-1, keepdim=True), bound, 0.0)
+    if rows.overflows is not None:
+        bound = torch.where(rows.overflows, torch.inf, bound)
     return nan_to_inf(bound)
 
 

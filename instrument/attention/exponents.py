@@ -102,11 +102,6 @@ def exponent_errors(problem: Problem, arithmetic: Arithmetic, rounding: Rounding
         (3, rounding.softmax.unit, _shift(problem, scores, top) + arithmetic.lag),
         (1, rounding.exp, 1.0),
         (rescales, rounding.rescale_factor, 1.0),
-        *(
-            [(4 * arithmetic.merges, rounding.accumulate.unit, _farthest(scores))]
-            if arithmetic.merges
-            else []
-        ),
     ]
     error = _total(terms, lam, carried=error)
     chain = _chain(keys, arithmetic) + rescales + 1
@@ -123,13 +118,6 @@ def exponent_errors(problem: Problem, arithmetic: Arithmetic, rounding: Rounding
         error=error,
         cap_error=cap_error,
         overflows=_overflows(problem, rounding, top),
-    )
-
-
-def _farthest(scores: Tensor) -> Tensor:
-    """How far from zero a log-sum-exp of some of a row's keys may stand, by which parts are merged."""
-    return torch.where(scores.isfinite(), scores.abs(), 0.0).amax(dim=-1, keepdim=True) + math.log(
-        scores.shape[-1]
     )
 
 
