@@ -5,6 +5,7 @@ answer in either dtype, each step rounded to the lower one at worst. Inputs here
 numbers of bfloat16: casting them down loses nothing, and the bound is that of bfloat16.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ from headcheck.laws import law
 
 AUTOCAST = "torch.autocast: operations that are eligible run in its dtype, the others in that of their inputs"
 LOWER = torch.bfloat16
+LEAST_PART = 16
+"""Keys, of those that are read in parts."""
 _PLAIN = without("alibi", "sinks", "softcap")
 
 
@@ -41,6 +44,12 @@ def _in_float32(attention: AttentionSubject, x: Inputs, lower: torch.dtype = LOW
     return x.but(**{name: _lowered(getattr(x, name), lower) for name in names}, generic=False)
 
 
+def _limit(attention: AttentionSubject, y: Inputs, lower: torch.dtype) -> Tensor:
+    """The bound, and four roundings for each part of the keys: its share, two products and a sum in the lower dtype."""
+    parts = math.ceil(y.kv_len / LEAST_PART)
+    return attention.bound(y) + 2 * parts * torch.finfo(lower).eps * attention.expected(y).abs()
+
+
 def _require(attention: AttentionSubject, dtype: str) -> None:
     if dtype not in attention.dtypes:
         raise NotApplicable(f"takes no {dtype}")
@@ -56,7 +65,7 @@ def _require(attention: AttentionSubject, dtype: str) -> None:
 def under_autocast_the_output_is_within_the_lower_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Under autocast the output is in the dtype of the inputs or of the region, and as exact as the lower allows."""
     y = _in_float32(attention, x).but(autocast=LOWER)
-    return within(attention(y), attention.expected(y), attention.bound(y), "output under autocast")
+    return within(attention(y), attention.expected(y), _limit(attention, y, LOWER), "output under autocast")
 
 
 @law(
@@ -78,7 +87,7 @@ def under_autocast_to_half_the_output_is_within_its_bound(
         if attention.declaration.autocast:
             raise
         raise NotApplicable(f"does not compute under autocast to float16: {refusal}") from refusal
-    limit = attention.bound(y)
+    limit = _limit(attention, y, torch.float16)
     # Where a score is beyond float16 in one head, NaN may reach the others: a module mixes its heads at the end.
     beyond = limit.isinf().any(dim=3, keepdim=True).any(dim=1, keepdim=True)
     return within(
