@@ -116,23 +116,24 @@ def log_sum_exp_gradient_bounds(
     arithmetic: Arithmetic,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Of the gradient of sum(log-sum-exp x cotangent), by query and key: dS = P dL."""
-    bounds = {name: torch.zeros_like(getattr(problem, name)) for name in ("query", "key")}
+    """Of the gradient of sum(log-sum-exp x cotangent), by query, key and sinks: dS = P dL."""
+    given = {"query": problem.query, "key": problem.key, "sinks": problem.sinks}
+    bounds = {name: torch.zeros_like(each) for name, each in given.items() if each is not None}
     if 0 in problem.attended.weights.shape:
         return bounds
     for model in (arithmetic, Arithmetic()) if dtype == torch.float64 else (arithmetic,):
         rounding = model.rounding(dtype)
         rows = SubjectBounds(problem, model, dtype, None).rows
-        keys = slice(None if problem.sinks is None else -1)
         exact = rows.weights * cotangent[..., None]
         error = _weights_error(rows, rounding) * cotangent.abs()[..., None]
         error = error + (3 * rounding.softmax.unit + 2 * rounding.probabilities.unit) * exact.abs()
         error = error + _error_through_the_maximum(rows, error)
+        keys = slice(problem.key.shape[2])
         d_scores = _Pair(exact[..., keys], error[..., keys])
-        for name, each in zip(
-            bounds, _of_query_and_key(problem, rows, d_scores, rounding, None), strict=True
-        ):
-            bounds[name] = bounds[name] + each
+        found = list(_of_query_and_key(problem, rows, d_scores, rounding, None))
+        if problem.sinks is not None:
+            found.append(_over_rows(_Pair(exact[..., -1], error[..., -1]), rounding, None))
+        bounds = {name: each + more for (name, each), more in zip(bounds.items(), found, strict=True)}
     return bounds
 
 
@@ -315,6 +316,12 @@ def _sinks_bound(
     """dsink = -sum p_sink D over batch and queries. p_sink may be 1 - sigmoid(lse - sink), which rounds like 1."""
     exact, error = (x[..., -1] for x in d_scores)
     error = error + 2 * rounding.softmax.unit * (weights.exact * d_weights.exact.abs()).sum(dim=-1)
+    return _over_rows(_Pair(exact, error), rounding, lam)
+
+
+def _over_rows(of_sinks: _Pair, rounding: Rounding, lam: float | None) -> Float[Tensor, " heads"]:
+    """The sum over batch and queries, stored."""
+    exact, error = of_sinks
     count = exact.shape[0] * exact.shape[2]
     error = error + growth(count + 4, rounding.accumulate.unit, lam) * (exact.abs() + error)
     error = error + rounding.accumulate.underflow

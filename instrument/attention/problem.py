@@ -66,11 +66,12 @@ class Problem:
         )
 
     def log_sum_exp_gradients(self, cotangent: Float[Tensor, "batch heads q_len"]) -> dict[str, Tensor]:
-        """The exact gradient of sum(log-sum-exp x cotangent), of query and key; every query has a key."""
-        query, key = self.query.clone().requires_grad_(), self.seen_key.clone().requires_grad_()
-        found = replace(self, query=query, key=key).attended.log_sum_exp
-        of_query, of_key = torch.autograd.grad(found, [query, key], cotangent)
-        return {"query": of_query, "key": of_key}
+        """The exact gradient of sum(log-sum-exp x cotangent), of query, key and sinks; every query has a key."""
+        given = {"query": self.query, "key": self.seen_key, "sinks": self.sinks}
+        wanted = {name: each.clone().requires_grad_() for name, each in given.items() if each is not None}
+        again = replace(self, query=wanted["query"], key=wanted["key"], sinks=wanted.get("sinks"))
+        found = torch.autograd.grad(again.attended.log_sum_exp, [*wanted.values()], cotangent)
+        return dict(zip(wanted, found, strict=True))
 
     @cached_property
     def seen_key(self) -> Float[Tensor, "batch kv_heads kv_len head_dim"]:

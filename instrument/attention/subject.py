@@ -101,7 +101,7 @@ class AttentionSubject(Edge):
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
 
     def log_sum_exp_gradient_bounds(self, x: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
-        """The same, of query and key, for the gradient of sum(log-sum-exp x cotangent)."""
+        """The same, of query, key and sinks, for the gradient of sum(log-sum-exp x cotangent)."""
         return log_sum_exp_gradient_bounds(x.problem, cotangent.double(), self.arithmetic_for(x), x.narrowest)
 
     def parts_of_gradients(self, x: Inputs) -> int:

@@ -261,10 +261,10 @@ def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> 
 def gradients_of_the_log_sum_exp(
     subject: AttentionSubject, x: Inputs, cotangent: Tensor, of_output: Tensor | None
 ) -> dict[str, Tensor | None]:
-    """Of query and key, where the loss is sum(log-sum-exp x cotangent), and sum(output x of_output) if it is given."""
+    """Of query, key and sinks: the loss is sum(log-sum-exp x cotangent), and sum(output x of_output) if it is given."""
     _require_gradients(subject)
     arguments = subject.arguments_for(x, log_sum_exp=True)
-    wanted = subject.want_gradients(arguments, ["query", "key"])
+    wanted = subject.want_gradients(arguments, ["query", "key", *(["sinks"] if x.sinks is not None else [])])
     answer = subject.run(x, arguments)
     found = answer.log_sum_exp
     if found is None or not found.requires_grad:

@@ -23,17 +23,17 @@ RATES = (0.2, 0.5, 0.03)
 UNLIKELY = 1e-12
 """The chance at which a right implementation would be failed, for each comparison of counts."""
 
-_EVEN = (
+_MANY = (
     one_of("mask", "none", "random", "causal", "padding"),
     one_of("mask_form", "boolean", "additive"),
     without("window", "alibi", "sinks"),
-    equal_heads,
     at_least(q_len=8, kv_len=16),
 )
 """Enough weights to count."""
+_EVEN = (*_MANY, equal_heads)
 _WIDE = (*_EVEN, at_most(q_len=16, kv_len=65))
 """And as many dims as keys to read them out."""
-_FEW = at_most(batch=2, heads=2, kv_heads=2)
+_FEW = at_most(batch=2, heads=4, kv_heads=2)
 _BRIEF = (at_most(q_len=16, kv_len=33),)
 _TILES = alternately(
     (having(q_len=66, kv_len=66), _FEW),
@@ -192,9 +192,10 @@ def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> 
 @law(
     source=f"{SRIVASTAVA}: the backward pass sees the pattern of the forward pass",
     formula="V = I, O = P D: dV = O^T dO; dQ, dK those of the cotangent D dO / (1 - rate)",
-    guards="A pattern drawn again in backward (pytorch 190717), gradients of the undropped weights (nki-samples 81).",
+    guards="A pattern drawn again in backward (pytorch 190717), or by another number of heads; gradients of the "
+    "undropped weights (nki-samples 81).",
     needs=("dropout",),
-    given=(*_EVEN, _TILES),
+    given=(*_MANY, alternately((equal_heads,), (equal_heads,), (at_least(batch=2), grouped)), _TILES),
     share=0.5,
 )
 def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
@@ -219,8 +220,13 @@ def _value_gradient(
     unit = torch.finfo(y.dtype).eps
     off = 2 * attention.bound(y) / (1 - y.dropout_p) + (y.q_len + 6) * unit * weights.abs()
     weights, off = weights[..., : y.kv_len], off[..., : y.kv_len]
-    expected = weights.mT @ cotangent
-    return expected, off.mT @ cotangent.abs() + unit * expected.abs()
+
+    def per_key_head(each: Tensor) -> Tensor:
+        return each.reshape(y.batch, y.kv_heads, y.group, *each.shape[2:]).sum(dim=2)
+
+    expected, size = per_key_head(weights.mT @ cotangent), per_key_head(weights.abs().mT @ cotangent.abs())
+    limit = per_key_head(off.mT @ cotangent.abs())
+    return expected, limit + y.group * unit * size
 
 
 @law(

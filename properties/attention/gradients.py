@@ -325,11 +325,11 @@ def gradients_outlive_the_next_backward(attention: AttentionSubject, x: Inputs) 
 
 @law(
     source="d log sum exp(S) = softmax(S) dS; parts are merged by their log-sum-exps: Liu et al. 2023 (ring attention)",
-    formula="L_i = log sum_j exp(s_ij): dS = P dL, dQ = scale dS K, dK = scale dS^T Q",
+    formula="L_i = log sum_j exp(s_ij): dS = P dL, dQ = scale dS K, dK = scale dS^T Q, dsink = sum_i p_i dL_i",
     guards="A backward that takes no notice of what arrives at the log-sum-exp: a penalty on it, or a merge of parts, "
-    "trains nothing (flash-attention 141, 889).",
+    "trains nothing (flash-attention 141, 889), or not the sinks (2706).",
     needs=("log_sum_exp",),
-    given=(live_rows, one_of("dtype", "float32", "float64")),
+    given=(live_rows, one_of("dtype", "float32", "float64"), one_in(3, having(sinks=True))),
 )
 def a_returned_log_sum_exp_has_its_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A returned log-sum-exp that wants a gradient hands it on, alone or with the output's: dS = P dL.

@@ -29,6 +29,36 @@ class _Times(torch.autograd.Function):
 
 
 @fault(
+    "The gradient that arrives at the log-sum-exp goes on to queries and keys, and not to the sinks.",
+    breaks=LSE_GRADIENT,
+    real="https://github.com/Dao-AILab/flash-attention/pull/2706",
+    naive="GR",
+    when=("return_lse", "sinks", "a loss that reads the log-sum-exp"),
+    features=("return_lse", "sinks"),
+)
+def log_sum_exp_gradient_not_of_the_sinks(call: Call) -> Any:
+    if not call.return_lse or call.sinks is None:
+        return clean.attention(call)
+    output, _ = clean.attention(call)
+    return output, clean.attention(call.but(sinks=call.sinks.detach()))[1]
+
+
+@fault(
+    "Backward numbers the streams of random numbers by the key heads, where forward numbers them by the query heads.",
+    breaks="dropout/the-gradient-uses-the-same-pattern",
+    naive="GR",
+    when=("dropout", "fewer key heads than query heads", "batch > 1"),
+)
+def streams_numbered_by_key_heads(call: Call) -> Tensor:
+    def again(drawn: Tensor) -> Tensor:
+        batch, head = torch.arange(call.batch)[:, None], torch.arange(call.heads)
+        return drawn.flatten(0, 1)[batch * call.kv_heads + head]
+
+    output: Tensor = blocked.drawn_otherwise(call, again)
+    return output
+
+
+@fault(
     "With no keys at all the returned log-sum-exp is 0, and the empty part of a split takes a share of the whole.",
     breaks="accuracy/empty-axes-are-allowed-or-refused",
     naive="SH",
