@@ -108,9 +108,11 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
             and max(c.kv_len - 33, c.head_dim - 4, c.value_dim - 4) <= 0
         ),
     ),
-    "causal_over_whole_blocks": (
-        given.causal_over_whole_blocks,
-        lambda c: c.is_causal and c.q_len == c.kv_len == (64, 128, 128, 192)[c.seed % 4],
+    "causal_across_blocks": (
+        given.causal_across_blocks,
+        lambda c: (
+            c.is_causal and (c.q_len, c.kv_len) == ((128, 128), (130, 163), (192, 192), (97, 206))[c.seed % 4]
+        ),
     ),
     "equal_widths": (given.equal_widths, lambda c: c.value_dim == c.head_dim),
     "equal_heads": (given.equal_heads, lambda c: c.kv_heads == c.heads),

@@ -177,6 +177,32 @@ def test_a_mask_that_is_required_and_works_in_no_form_is_asked_for_in_one_line()
         of_role.prepare(wrongly, dtypes=(), device="cpu", seed=0)
 
 
+def test_one_half_that_is_declared_asks_for_the_other() -> None:
+    """A declaration that would come to nothing is an error in one line."""
+
+    class Whole(nn.Module):
+        def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+            return torch.zeros(*tgt.shape, 5, dtype=torch.float64)
+
+    of_role: Any = role("seq2seq")
+    declared = headcheck.Seq2Seq(Whole, decode=lambda module, target, memory: memory, vocab=5, source_vocab=5)
+    with pytest.raises(SubjectError, match=r"decode is declared, and the module has no encode\(source\)"):
+        of_role.prepare(declared, dtypes=(), device="cpu", seed=0)
+
+
+def test_images_of_other_outlines_are_asked_for_where_they_are_taken() -> None:
+    """Not where a size is declared."""
+    of_role: Any = role("vision")
+    right = RIGHT["vision/of-any-size"]
+    subject, notes = of_role.prepare(right.declaration(), dtypes=(), device="cpu", seed=0)
+    assert set(subject.sizes) == {"usual", "tall", "wide", "column", "row"}
+    assert "images of 3 x 4 x 4, patches of 2x2; also taken: 6 x 4, 4 x 6, 4 x 2, 2 x 4" in notes
+    one_size, _ = of_role.prepare(
+        headcheck.Vision(right.function, channels=3, image_size=4), dtypes=(), device="cpu", seed=0
+    )
+    assert set(one_size.sizes) == {"usual"}
+
+
 def test_no_other_size_of_image_is_asked_for_than_is_declared() -> None:
     """image_size is the caller's word; what is found leaves other sizes open."""
     of_role: Any = role("vision")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.comparison import NotApplicable
+from headcheck.errors import SubjectError
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
 from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
@@ -129,6 +130,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             if place is not None and place in asked and asked[place].default is inspect.Parameter.empty
         )
         self._form_what_is_required()
+        self.lacks("halves")  # One that is declared without the other is refused here.
 
     def _form_what_is_required(self) -> None:
         """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
@@ -245,19 +247,32 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     @cached_property
     def halves(self) -> tuple[Callable[[Tensor], Any], Callable[[Tensor, Any], Any]] | None:
         """source -> memory and (target, memory) -> logits, where the module offers them."""
-        said, module = self.declaration, self.function
-        if said.encode is not None and said.decode is not None:
-            return lambda source: said.encode(module, source), lambda target, memory: said.decode(
-                module, target, memory
-            )
-        encode, decode = getattr(module, "encode", None), getattr(module, "decode", None)
-        if not callable(encode) or not callable(decode):
-            return None
-        takes = parameters_of(decode) or {}
+        encode, decode = self._encode(), self._decode()
+        if encode is not None and decode is not None:
+            return encode, decode
+        declared = [name for name in ("encode", "decode") if getattr(self.declaration, name) is not None]
+        if declared:
+            other = "decode(target, memory)" if declared == ["encode"] else "encode(source)"
+            raise SubjectError(f"{declared[0]} is declared, and the module has no {other}: declare it, too")
+        return None
+
+    def _encode(self) -> Callable[[Tensor], Any] | None:
+        """As declared, or the module's own."""
+        declared, own = self.declaration.encode, getattr(self.function, "encode", None)
+        if declared is not None:
+            return lambda source: declared(self.function, source)
+        return own if callable(own) and _required(own) == 1 else None
+
+    def _decode(self) -> Callable[[Tensor, Any], Any] | None:
+        """As declared, or the module's own."""
+        declared, own = self.declaration.decode, getattr(self.function, "decode", None)
+        if declared is not None:
+            return lambda target, memory: declared(self.function, target, memory)
+        takes = (parameters_of(own) or {}) if callable(own) else {}
         target, memory = (next((n for n in names if n in takes), None) for names in (TARGETS, MEMORIES))
-        if target is None or memory is None or _required(encode) != 1 or _required(decode) != 2:
+        if own is None or target is None or memory is None or _required(own) != 2:
             return None
-        return encode, lambda tokens, states: decode(**{target: tokens, memory: states})
+        return lambda tokens, states: own(**{target: tokens, memory: states})
 
     def memory(self, source: Tensor) -> Any:
         """What the encoder makes of a source."""

@@ -1,8 +1,9 @@
 """Wrong pairs of encoder and decoder on paths that were not asked for."""
 
+import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair
 
 
@@ -25,3 +26,30 @@ def logits_below_float32() -> nn.Module:
         return small / small.new_full((), 1e-60)
 
     return Pair(logits=logits)
+
+
+def one_by_one(model: Pair, target: Tensor, memory: Tensor) -> Tensor:
+    """The logits of each token, decoded after those before it."""
+    lengths = range(1, target.shape[1] + 1)
+    return torch.cat([model.decode(target[:, :length], memory)[:, -1:] for length in lengths], dim=1)
+
+
+def each_alone(model: Pair, target: Tensor, memory: Tensor) -> Tensor:
+    """The same of a cache that is lost between the steps."""
+    places = range(target.shape[1])
+    return torch.cat([model.decode(target[:, place : place + 1], memory) for place in places], dim=1)
+
+
+@right("Decoding token by token is declared, and the module has its own encode.", decode=one_by_one)
+def decoded_one_by_one() -> nn.Module:
+    return Pair()
+
+
+@wrong(
+    "Decoded token by token, each stands at position 0 and sees none before it.",
+    breaks="halves/encoding-then-decoding-is-the-whole",
+    real="https://github.com/huggingface/candle/pull/899",
+    decode=each_alone,
+)
+def decoded_each_alone() -> nn.Module:
+    return Pair()
