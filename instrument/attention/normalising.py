@@ -11,6 +11,7 @@ import torch
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
+from headcheck.attention.sizes_shown import asked_apart
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -28,7 +29,14 @@ LENGTHS = (3, 17, 33, 65, 130, 514)
 
 
 def normalises_by_log_sum_exp(trial: AttentionSubject, dtype: str) -> bool:
-    """Whether equal values come back less exactly than weights divided by their sum give them, but not much less."""
+    """Whether equal values come back less exactly than weights divided by their sum give them, but not much less.
+
+    Asked in a copy of the process: a subject may hang on many keys, which is for a law to find.
+    """
+    return asked_apart(lambda: _loses_what_a_log_sum_exp_loses(trial, dtype), trial.device)
+
+
+def _loses_what_a_log_sum_exp_loses(trial: AttentionSubject, dtype: str) -> bool:
     coarse = AttentionSubject(
         trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
     )
