@@ -66,7 +66,7 @@ def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Compa
         one_of("values", "rising", "falling"),
         unmasked,
         at_least(kv_len=33),
-        alternately((long_rows,), (causal_across_blocks,), ()),
+        alternately((long_rows,), (causal_across_blocks,), (), ()),
     ),
 )
 def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
