@@ -19,8 +19,8 @@ from headcheck.comparison import LawBroken, NotApplicable, within
 BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
 """The model of one that does so, undeclared."""
 BY_LOG_SUM_EXP_NOTE = (
-    "{dtype}: weights are exp(score - log-sum-exp), not divided by their sum, by what they lose where scores are "
-    "large; the bounds allow for it, as if arithmetic={model} were declared"
+    "{dtype}: weights, or the shares of parts, are exp(score - log-sum-exp), not divided by their sum, by what they lose "
+    "where scores are large; the bounds allow for it, as if arithmetic={model} were declared"
 )
 SCORES = tuple(1.171**number for number in range(-6, 53))
 """Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
