@@ -52,6 +52,26 @@ def test_the_bound_is_of_the_coarsest_format_inside(inside: torch.dtype) -> None
         assert least * eps * size <= measured(call, layer.parameters()).bound < most * eps * size
 
 
+@pytest.mark.parametrize("rounds", [False, True], ids=["whole numbers", "others"])
+@pytest.mark.parametrize("written", [False, True], ids=["made", "written into a buffer"])
+def test_whole_numbers_of_a_narrower_format_do_not_widen_the_bound(rounds: bool, written: bool) -> None:
+    """A mask or positions in float32 round nothing, however they came there; what is not whole does."""
+    torch.manual_seed(0)
+    layer, x = nn.Linear(16, 16, dtype=torch.float64), torch.randn(4, 16, dtype=torch.float64)
+    numbers = torch.arange(16.0) + (1 / 3 if rounds else 0)
+
+    def call() -> Tensor:
+        added = numbers
+        if written:
+            added = torch.zeros(16)
+            added[:] = numbers
+        return layer(x) + added
+
+    with torch.no_grad():
+        eps = torch.finfo(torch.float32 if rounds else torch.float64).eps
+        assert 16 * eps <= measured(call, layer.parameters()).bound < 1e5 * eps
+
+
 def test_without_weights_the_bound_is_that_of_float32() -> None:
     """Nothing can be moved, so nothing is measured."""
     assert measured(lambda: torch.ones(3), []).bound > torch.finfo(torch.float32).eps

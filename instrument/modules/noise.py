@@ -61,8 +61,9 @@ _OF_FLOAT32 = torch.finfo(torch.float32).eps
 
 
 class _Formats(TorchFunctionMode):
-    """The eps of the coarsest floating-point format that any function gave which Python called.
+    """The eps of the coarsest floating-point format in which any function that Python called was given numbers.
 
+    Whole numbers and infinities are whole in every format: a mask or positions in float32 round nothing.
     What is inside of scripted modules is not seen. Where tensors are dispatched it would be, but there flex_attention
     cannot be watched, and fails from then on.
     """
@@ -75,10 +76,20 @@ class _Formats(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         returned = function(*args, **(kwargs or {}))
-        for each in tree_leaves(returned):
+        for each in tree_leaves((args, kwargs)):  # Now, since a buffer that was given may have been written.
             if isinstance(each, Tensor) and each.is_floating_point():
-                self.eps = max(self.eps, torch.finfo(each.dtype).eps)
+                eps = torch.finfo(each.dtype).eps
+                if eps > self.eps and not _whole(each):
+                    self.eps = eps
         return returned
+
+
+def _whole(x: Tensor) -> bool:
+    """Whether all numbers are whole or infinite; not where it cannot be asked, as inside of torch.vmap."""
+    try:
+        return bool((x == x.round()).all())
+    except RuntimeError:
+        return False
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Language models whose caches have names of their own, right and wrong, and wrong ones that rounding hid."""
 
+import math
 from types import MethodType
 from typing import Any
 
@@ -134,6 +135,34 @@ def next_token_seen_in_bfloat16() -> nn.Module:
         return torch.ones(new, seen, dtype=torch.bool).tril(seen - new + 1) & real[:, None, None, :]
 
     return Small(mask=mask)
+
+
+# A mask in float32 hid what rounds there at most, beside a module in float64
+
+
+def add_in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Attention that makes its mask as numbers of float32, whatever the format of the scores."""
+    added = torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+    return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]) + added.to(query), -1) @ value
+
+
+@right("The mask is made as numbers of float32, in every format.")
+def mask_in_float32() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return add_in_float32(query, key, value, mask)
+
+    return Small(attend=attend)
+
+
+@wrong(
+    "The mask is made as numbers of float32, and keys are detached.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
+def keys_detached_under_a_mask_in_float32() -> nn.Module:
+    def attend(self: Small, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return add_in_float32(query, key.detach(), value, mask)
+
+    return Small(attend=attend)
 
 
 # Slips that no law saw, on paths that were not asked for: benchmarks/mutants
