@@ -93,6 +93,9 @@ def _subject_gradient_bounds(
         _mean_error_from_weights(rows, weights, d_weights, rounding, lam),
     )
     d_scores = _d_scores(rows, weights, d_weights, mean_error, rounding, has_sink=problem.sinks is not None)
+    d_bias = _stored(d_scores, rounding)[..., : problem.key.shape[2]]
+    if parts > 1:
+        d_bias = d_bias + _added_up(problem, weights, d_weights, growth(parts, rounding.output.unit, lam))
     d_sinks = None
     if problem.sinks is not None:
         d_sinks = _sinks_bound(weights, d_weights, d_scores, rounding, lam)
@@ -105,9 +108,17 @@ def _subject_gradient_bounds(
         query=d_query + vanished,
         key=d_key + vanished,
         value=_group_bound(d_value, problem.key.shape[1], rounding) + vanished,
-        bias=_stored(d_scores, rounding),
+        bias=d_bias,
         sinks=d_sinks,
     )
+
+
+def _added_up(problem: Problem, weights: _Pair, d_weights: _Pair, relative: float) -> Tensor:
+    """What is rounded where P dP and P D, each by itself, are added to the gradient of a bias that is read in parts."""
+    size = d_weights.exact.abs()
+    mean = (weights.exact * size).sum(dim=-1, keepdim=True)
+    added: Tensor = relative * (weights.exact + weights.error) * (size + mean)
+    return added[..., : problem.key.shape[2]]
 
 
 def log_sum_exp_gradient_bounds(

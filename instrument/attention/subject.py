@@ -157,6 +157,10 @@ class AttentionSubject(Edge):
         limit = 0.0 if self.declaration.deterministic else self.bound(one) + self.bound(other)
         return within(self(one), self(other), limit, what)
 
+    def unchanged(self, observed: Tensor, expected: Tensor, x: Inputs, what: str) -> Comparison:
+        """Two answers to `x` that must be the same bits, or, if declared not deterministic, agree within the bound."""
+        return within(observed, expected, 0.0 if self.declaration.deterministic else 2 * self.bound(x), what)
+
 
 def _mean_problem(problem: Problem) -> Problem:
     """The problem in which every key counts the same."""

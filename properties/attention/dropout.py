@@ -275,4 +275,4 @@ def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> C
 def a_rate_of_zero_drops_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A rate of zero, given or left out, is no dropout at all."""
     with _seeded(x):
-        return same(attention(x.but(dropout_p=0.0)), attention(x))
+        return attention.unchanged(attention(x.but(dropout_p=0.0)), attention(x), x, "output")

@@ -25,7 +25,7 @@ from headcheck.attention.given import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
@@ -102,7 +102,8 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
     other = poisoned(x, slots, _loudest_key(x) / 8, 1e3)
     clean, touched = attention(x).cpu(), attention(other).cpu()
     seen = torch.where(blind[..., None], touched, clean)
-    return same(seen, clean, f"output of a query for which key {chosen} is masked, when that key is huge")
+    what = f"output of a query for which key {chosen} is masked, when that key is huge"
+    return attention.unchanged(seen, clean, x, what)
 
 
 @law(
@@ -184,7 +185,8 @@ def the_future_does_not_matter(attention: AttentionSubject, x: Inputs) -> Compar
     blind = blind[:, None] & ~attention.special_rows(x)[..., None]
     clean = attention(x).cpu()
     seen = torch.where(blind, attention(other).cpu(), clean)
-    return same(seen, clean, "output of an earlier query, when later keys and values are huge")
+    what = "output of an earlier query, when later keys and values are huge"
+    return attention.unchanged(seen, clean, x, what)
 
 
 @law(

@@ -1,6 +1,8 @@
 """Right attention as others write it: functions of a blind sample that were failed wrongly, in a few lines each."""
 
 from dataclasses import replace
+from functools import reduce
+from random import Random
 from typing import Any
 
 import torch
@@ -216,3 +218,54 @@ def below_one_and_dense(call: Call) -> Tensor:
     if any(each.shape[-1] > 1 != each.stride(-1) for each in (call.query, call.key, call.value)):
         raise RuntimeError("Input tensor must have contiguous last dimension")
     return clean.attention(call)
+
+
+# Of the eighth sample
+
+_ARRIVALS = Random()
+
+
+@variant(
+    "Three parts of the keys are added in the order in which they come.", declares={"deterministic": False}
+)
+def parts_in_any_order(call: Call) -> Tensor:
+    def combine(call: Call, weights: Tensor, value: Tensor) -> Tensor:
+        size = max(1, -(-value.shape[2] // 3))
+        pairs = zip(weights.split(size, dim=-1), value.split(size, dim=2), strict=True)
+        parts = [some @ of_them for some, of_them in pairs]
+        _ARRIVALS.shuffle(parts)
+        return reduce(torch.add, parts)
+
+    return clean.attention(call, combine=combine)
+
+
+@variant(
+    "The scores are made twice, for the sum of a row and for its output, in parts: autograd meets a bias in each.",
+    without=("dropout_p",),
+)
+def scores_made_twice_in_parts(call: Call) -> Tensor:
+    wide = clean.read(call)
+    query, key, value = (
+        wide.query * clean.scale(call),
+        clean.group(call, wide.key),
+        clean.group(call, wide.value),
+    )
+    kept = clean.compose(call, clean.mask(call), clean.causal(call))
+
+    def cut(x: Tensor, keys: slice) -> Tensor:
+        return x if x.shape[-1] == 1 else x[..., keys]
+
+    def scores(keys: slice) -> Tensor:
+        made = query @ key[:, :, keys].mT
+        made = made if call.bias is None else made + cut(call.bias, keys).to(made)
+        return made if kept is None else made.masked_fill(~cut(kept, keys), NEVER)
+
+    parts = [slice(begin, begin + 24) for begin in range(0, call.kv_len, 24)]
+    with torch.no_grad():
+        top = clean.top(call, torch.cat([query.new_zeros(*query.shape[:3], 0), *map(scores, parts)], dim=-1))
+    sums = [torch.exp(scores(keys) - top).sum(dim=-1, keepdim=True) for keys in parts]
+    total = reduce(torch.add, sums, torch.zeros_like(top))
+    inverse = 1 / total.masked_fill(total == 0, 1.0)
+    outputs = [torch.exp(scores(keys) - top) * inverse @ value[:, :, keys] for keys in parts]
+    nothing = query.new_zeros(*query.shape[:3], value.shape[3])
+    return clean.write(call, reduce(torch.add, outputs, nothing))
