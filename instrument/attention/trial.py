@@ -16,12 +16,7 @@ from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.layout_shown import as_laid_out
 from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS, as_masked
-from headcheck.attention.normalising import (
-    BY_LOG_SUM_EXP,
-    BY_LOG_SUM_EXP_NOTE,
-    in_sixteen_bits_too,
-    normalises_by_log_sum_exp,
-)
+from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
@@ -283,9 +278,7 @@ def _arithmetic(
     if dtype == "float64" and _computes_in_float32(trial):
         return IN_FLOAT32, IN_FLOAT32_NOTE
     if dtype not in LOW_PRECISION:
-        if normalises_by_log_sum_exp(trial, dtype):
-            return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
-        return named("native"), ""
+        return shown_by_large_numbers(trial, dtype)
     model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)
     return model, told(dtype, model, ratio)
 

@@ -189,7 +189,8 @@ def doubles_are_computed_as_doubles(attention: AttentionSubject, x: Inputs) -> C
     given = {name: getattr(x, name) for name in names}
     doubles = {n: t if t is None or t.dtype == torch.bool else t.double() for n, t in given.items()}
     y = x.but(**doubles, generic=False)
-    native = replace(named("native"), log_sum_exps=attention.arithmetic["float64"].log_sum_exps)
+    found = attention.arithmetic["float64"]
+    native = replace(named("native"), log_sum_exps=found.log_sum_exps, merges=found.merges)
     exact, limit = y.problem.attended.output, forward_bounds(y.problem, native, torch.float64).output
     special = attention.special_rows(y)[..., None]
     return within(attention(y), exact, torch.where(special, torch.inf, limit))

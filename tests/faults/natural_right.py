@@ -1,6 +1,5 @@
 """Right attention as others write it: functions of a blind sample that were failed wrongly, in a few lines each."""
 
-from dataclasses import replace
 from functools import reduce
 from random import Random
 from typing import Any
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headcheck.arithmetic import named
 from tests.faults import clean, variant
 from tests.faults.calls import NEVER, Call
 
@@ -111,7 +109,7 @@ def parts_merged_as_a_tree(call: Call) -> Tensor:
     "Parts meet as in ring attention: out - share (out - part), the share by a sigmoid.",
     without=PLAIN,
     dtypes=("float32", "float64"),
-    declares={"arithmetic": replace(named("native"), merges=2), "autocast": False},
+    declares={"autocast": False},
 )
 def merged_by_differences(call: Call) -> Tensor:
     scores, size = _scores(call), -(-call.kv_len // 3) or 1
@@ -269,3 +267,23 @@ def scores_made_twice_in_parts(call: Call) -> Tensor:
     outputs = [torch.exp(scores(keys) - top) * inverse @ value[:, :, keys] for keys in parts]
     nothing = query.new_zeros(*query.shape[:3], value.shape[3])
     return clean.write(call, reduce(torch.add, outputs, nothing))
+
+
+@variant(
+    "A mean that each block of keys moves, by its share of all weights so far.",
+    without=PLAIN,
+    dtypes=("float32", "float64"),
+    declares={"autocast": False},
+)
+def a_mean_that_moves(call: Call) -> Tensor:
+    scores = _scores(call)
+    mean = call.value.new_zeros(*scores.shape[:-1], call.value.shape[-1])
+    total, top = scores.new_zeros(*scores.shape[:-1], 1), scores.new_full((*scores.shape[:-1], 1), NEVER)
+    for part, value in zip(scores.split(16, dim=-1), call.value.split(16, dim=-2), strict=True):
+        before, top = top, torch.maximum(top, part.detach().amax(dim=-1, keepdim=True))
+        shift = top.masked_fill(top == NEVER, 0.0)
+        raised = torch.exp(part - shift)
+        own = raised.sum(dim=-1, keepdim=True)
+        total = total * torch.exp(before - shift) + own
+        mean = mean + (raised @ value - own * mean) / total.masked_fill(total == 0, 1.0)
+    return mean

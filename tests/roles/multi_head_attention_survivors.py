@@ -70,3 +70,23 @@ class NumbersHideWithoutWeights(Full):
         if mask is not None and mask.is_floating_point() and not asked:
             mask = mask == 0
         return super().biases(raw, mask, key_mask, causal, asked)
+
+
+@wrong(
+    "A mask of numbers stands in place of the scores.",
+    breaks="masks/a-mask-of-nothing-changes-nothing",
+    empty_rows="nan",
+)
+class TheMaskAlone(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else 0.0 * scores + mask
+
+
+@wrong(
+    "A mask of numbers is subtracted.",
+    breaks="masks/masking-keys-is-leaving-them-out",
+    empty_rows="nan",
+)
+class MaskIsSubtracted(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores - mask

@@ -114,6 +114,10 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
     if right:
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
+    elif (
+        not read
+    ):  # Booleans are added as if they were numbers, or raise: it means numbers, and gets them wrong.
+        read = [key[1:] for key, (agreed, _) in outcome.items() if agreed is False and key[1] == "additive"]
     found.mask_forms = tuple(
         (kind, shape)
         for shape in declared.mask_shapes or tuple(dict.fromkeys(shape for _, shape in read))

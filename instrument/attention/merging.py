@@ -1,0 +1,131 @@
+"""Rounding that right attention owes to how it puts a row together: what it loses where scores or values are large.
+
+Weights that are exp(score - log-sum-exp) as they come, and not divided by their sum, are softmax, too. The log-sum-exp
+of large scores is rounded to their size, and that error stands in every weight: a row of scores near 1,000 sums to one
+within 1e-4 in float32, not 1e-7.
+
+Parts that are merged as out - share (out - part), as in ring attention, or by moving a mean, are softmax, too. Where
+the first part has the larger values and hardly a share, what the others contribute is rounded beside those values.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from headcheck.arithmetic import Arithmetic, named
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.sizes_shown import asked_apart
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import built
+from headcheck.comparison import LawBroken, NotApplicable, within
+
+BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
+"""The model of one that does so, undeclared."""
+BY_LOG_SUM_EXP_NOTE = (
+    "{dtype}: weights, or the shares of parts, are exp(score - log-sum-exp), not divided by their sum, by what they lose "
+    "where scores are large; the bounds allow for it, as if arithmetic={model} were declared"
+)
+BY_DIFFERENCES = replace(named("native"), merges=8)
+"""The model of one that merges parts by their difference, undeclared."""
+BY_DIFFERENCES_NOTE = (
+    "{dtype}: parts are merged as out - share (out - part), by what they lose beside large values of hardly any weight; "
+    "the bounds allow for it, as if arithmetic={model} were declared"
+)
+SCORES = tuple(1.171**number for number in range(-6, 53))
+"""Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
+LENGTHS = (3, 17, 33, 65, 130, 514)
+"""Of keys: many are read in parts, which are merged by their log-sum-exps (Flash-Decoding)."""
+HARDLY = 1.5
+"""The weight of a loud value, which is 1 / eps, is eps to this power: all of them together are next to nothing."""
+NOTHING = 1e-2
+"""What they contribute at most. They themselves are rounded to multiples of one."""
+
+_Answer = tuple[Inputs, Tensor, Tensor]
+
+
+def shown_by_large_numbers(trial: AttentionSubject, dtype: str) -> tuple[Arithmetic, str]:
+    """The model of float32 or float64 whose losses a subject shows, and a note of it; the native one, if none.
+
+    Asked in a copy of the process: a subject may hang on many keys, which is for a law to find.
+    """
+    if asked_apart(lambda: _loses_what_a_log_sum_exp_loses(trial, dtype), trial.device):
+        return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
+    if asked_apart(lambda: _loses_what_differences_lose(trial, dtype), trial.device):
+        return BY_DIFFERENCES, BY_DIFFERENCES_NOTE.format(dtype=dtype, model=BY_DIFFERENCES)
+    return named("native"), ""
+
+
+def in_sixteen_bits_too(
+    trial: AttentionSubject, arithmetic: Mapping[str, Arithmetic]
+) -> dict[str, Arithmetic]:
+    """The models of undeclared 16-bit formats where float32 is found to do so: there only huge numbers would show it."""
+    shown = arithmetic.get("float32")
+    if shown not in (BY_LOG_SUM_EXP, BY_DIFFERENCES):
+        return {}
+    return {
+        dtype: replace(arithmetic[dtype], log_sum_exps=shown.log_sum_exps, merges=shown.merges)
+        for dtype in ("bfloat16", "float16")
+        if dtype in arithmetic and not trial.declares_arithmetic(dtype)
+    }
+
+
+def _loses_what_a_log_sum_exp_loses(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether equal values come back less exactly than weights divided by their sum give them, but not much less."""
+    found = _answers(trial, (_equal_values(trial, dtype, length) for length in LENGTHS))
+    coarse = AttentionSubject(
+        trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
+    )
+    return _any_broken(found, trial.bound) and not _any_broken(found, coarse.bound)
+
+
+def _loses_what_differences_lose(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether loud values alone make an answer wrong: by more than they contribute, by no more than their rounding."""
+    found = _answers(trial, (_with_loud_values(trial, dtype, length, loud=True) for length in LENGTHS))
+    quiet = _answers(trial, (_with_loud_values(trial, dtype, length, loud=False) for length in LENGTHS))
+    return (
+        _any_broken(found, lambda x: trial.bound(x) + NOTHING)
+        and not _any_broken(found, lambda x: trial.bound(x) + BY_DIFFERENCES.merges)
+        and not _any_broken(quiet, trial.bound)
+    )
+
+
+def _equal_values(trial: AttentionSubject, dtype: str, length: int) -> Inputs:
+    x = built(trial, Case(dtype=dtype, q_len=len(SCORES), kv_len=length, head_dim=4, value_dim=4))
+    scores = torch.tensor(SCORES, dtype=torch.float64)[torch.arange(x.q_len) % len(SCORES)]
+    return _with_scores(
+        x, scores[:, None].expand(x.query.shape), torch.ones_like(x.key), torch.ones_like(x.value)
+    )
+
+
+def _with_loud_values(trial: AttentionSubject, dtype: str, length: int, *, loud: bool) -> Inputs:
+    """In half of the heads the first half of the keys has hardly any weight, in the others the last; and loud values."""
+    x = built(trial, Case(dtype=dtype, heads=2, kv_heads=2, q_len=9, kv_len=length, head_dim=4, value_dim=4))
+    eps = torch.finfo(x.dtype).eps
+    first = torch.arange(x.kv_len) < x.kv_len // 2
+    hardly = torch.where(torch.arange(x.key.shape[1])[:, None] % 2 == 0, first, ~first)[..., None]
+    key = torch.where(hardly, math.log(eps) * HARDLY, 0.0).expand(x.key.shape)
+    size = 1 + torch.rand(x.value.shape, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    value = torch.where(hardly, size / eps, size) if loud else size
+    return _with_scores(x, torch.ones_like(x.query), key, value)
+
+
+def _with_scores(x: Inputs, query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """The call in which the score of a query and a key, each of one number, is their product by the default scale."""
+    query = query / x.query.shape[-1] ** 0.5
+    return x.but(query=query.to(x.dtype), key=key.to(x.dtype), value=value.to(x.dtype), generic=False)
+
+
+def _answers(trial: AttentionSubject, calls: Iterable[Inputs]) -> list[_Answer]:
+    """The answers and what they are to be; none where one of the calls is not answered."""
+    try:
+        return [(x, trial(x), trial.expected(x)) for x in calls]
+    except (LawBroken, NotApplicable):
+        return []
+
+
+def _any_broken(found: Iterable[_Answer], bound: Callable[[Inputs], Tensor]) -> bool:
+    return any(within(output, expected, bound(x)).broken for x, output, expected in found)
