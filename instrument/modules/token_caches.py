@@ -33,6 +33,7 @@ KEPT = (
 """Names of arguments that are given what a call before has returned of its keys and values."""
 FLAGS = ("use_cache", "use_kv_cache", "return_cache", "return_kv_cache", "return_past")
 """Names of flags that ask for it."""
+OTHER_LOGITS = "other logits"
 
 
 def shown(model: CausalLMSubject) -> Step | None:
@@ -103,6 +104,8 @@ def find(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[st
     if model.step is not None or model.module is None or place is None:
         return []
     why = _wrong(model, x, Found())
+    if why == OTHER_LOGITS and _is_called_in_no_other_way(model, x):
+        return [f"{place} is judged as a cache that was returned last; declare step where it is another"]
     if why:
         model.step = None
         return [
@@ -119,9 +122,25 @@ def _wrong(model: CausalLMSubject, x: TokenInputs, step: Found) -> str:
     real = slice(None) if x.is_real is None else x.is_real
     try:
         with_cache, at_once = model.in_steps(x, [2, 1])[real], model(x)[real]
-        return "other logits" if model.close(with_cache, at_once, x).broken else ""
+        return OTHER_LOGITS if model.close(with_cache, at_once, x).broken else ""
     except (LawBroken, NotApplicable) as problem:
         return str(problem)
+
+
+def _is_called_in_no_other_way(model: CausalLMSubject, x: TokenInputs) -> bool:
+    """Whether no parameter could say where new tokens stand, and giving all tokens again beside a cache is not right."""
+    _, *others = parameters_of(model.function) or ("",)
+    if not {*others} <= {
+        model.places[name] for name in ("is_real", "targets", "past_key_values", "use_cache")
+    }:
+        return False
+    try:
+        _, cache = Found()(model, model.given(x.tokens[:, :-1]), None, None)
+        again, _ = Found()(model, model.given(x.tokens), cache, None)
+        shape = tuple(x.tokens.shape)
+        return bool(model.close(model.logits_in(again, shape), model(x), x).broken)
+    except (LawBroken, NotApplicable):
+        return True
 
 
 def _kept_in(returned: Any, place: str) -> Any:

@@ -97,6 +97,75 @@ def eight_tokens_are_kept() -> nn.Module:
 
 
 @wrong(
+    "Behind a cache that each call returns, positions begin at zero again.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
+def positions_begin_again() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return Small.positions(self, real[:, -new:], new)
+
+    return AlwaysKept(positions=positions)
+
+
+@wrong(
+    "In the cache that a flag asks for the keys stand where the values belong.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
+def keys_kept_twice() -> nn.Module:
+    def mixed(self: Small, layer: int, x: Tensor, mask: Tensor, cache: Memory | None) -> Tensor:
+        output = Small.mixed(self, layer, x, mask, cache)
+        if cache is not None:
+            cache.kept[layer, 1] = cache.kept[layer, 0]
+        return output
+
+    return Kept(mixed=mixed)
+
+
+class ToldWhereItIs(AlwaysKept):
+    """Tokens behind a cache stand where `start` says."""
+
+    start = 0
+
+    def forward(  # type: ignore[override]  # as above
+        self,
+        tokens: Tensor,
+        is_real: Tensor | None = None,
+        past: dict[Any, Tensor] | None = None,
+        start: int = 0,
+    ) -> Any:
+        self.start = start
+        return super().forward(tokens, is_real, past)
+
+    def positions(self, real: Tensor, new: int) -> Tensor:
+        return self.start + super().positions(real[:, -new:], new)
+
+
+class GivenAllTokensAgain(AlwaysKept):
+    """Beside a cache all tokens are given, of which it has computed the first."""
+
+    def forward(  # type: ignore[override]  # as above
+        self, tokens: Tensor, past: dict[Any, Tensor] | None = None
+    ) -> Any:
+        known = past["real"].shape[1] if past else 0
+        if known == 0 or known >= tokens.shape[1]:
+            logits, kept = super().forward(tokens)
+            return logits, {**kept, "logits": logits}
+        logits, kept = super().forward(tokens[:, known:], past=past)
+        logits = torch.cat(((past or {})["logits"], logits), dim=1)
+        return logits, {**kept, "logits": logits}
+
+
+@right("A cache beside which the place of the first token is said: not judged, since it is not said.")
+def told_where_it_is() -> nn.Module:
+    return ToldWhereItIs()
+
+
+@right("A cache beside which all tokens are given again: not judged.")
+def given_all_tokens_again() -> nn.Module:
+    return GivenAllTokensAgain()
+
+
+@wrong(
     "After a padded prompt, by a cache of its own names, the second token decoded sees the padding.",
     breaks="cache/a-left-padded-prompt-is-continued-as-if-it-were-alone",
 )
