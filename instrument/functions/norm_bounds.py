@@ -94,10 +94,13 @@ class Row:
         return torch.where(fails, torch.inf, relative)
 
     def _error(self) -> Tensor:
-        """Of n = c r: r (dc (1 + rel) + |c| rel) + 2 s |n|; once more where n is stored before it meets the weight."""
+        """Of n = c r: r (dc (1 + rel) + |c| rel) + 2 s |n|; once more where n is stored before it meets the weight.
+
+        What vanishes may do so in c, in n, or in the direction n / sqrt(dim), which is multiplied afterwards.
+        """
         off = self.scale * (self.centred_error * (1 + self.relative) + self.centred.abs() * self.relative)
         off = off + 2 * self.unit.step * (self.normalised.abs() + off)
-        off = off + self.unit.step_underflow * (1 + self.scale)
+        off = off + self.unit.step_underflow * (1 + self.scale + self.x.shape[-1] ** 0.5)
         off = off + self.unit.weighted * (self.normalised.abs() + off) + self.unit.weighted_underflow
         return torch.where(off.isnan() | self.relative.isinf(), torch.inf, off)
 

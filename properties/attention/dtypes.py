@@ -45,9 +45,12 @@ def _in_float32(attention: AttentionSubject, x: Inputs, lower: torch.dtype = LOW
 
 
 def _limit(attention: AttentionSubject, y: Inputs, lower: torch.dtype) -> Tensor:
-    """The bound, and four roundings for each part of the keys: its share, two products and a sum in the lower dtype."""
-    parts = math.ceil(y.kv_len / LEAST_PART)
-    return attention.bound(y) + 2 * parts * torch.finfo(lower).eps * attention.expected(y).abs()
+    """The bound, and four roundings for each part of the keys: its share, two products and a sum in the lower dtype.
+
+    Of each part by its own size, which is no larger than the mean of |V|, and of the whole once for each.
+    """
+    parts, sizes = math.ceil(y.kv_len / LEAST_PART), attention.expected(y.but(value=y.value.abs()))
+    return attention.bound(y) + 2 * torch.finfo(lower).eps * (sizes + parts * attention.expected(y).abs())
 
 
 def _require(attention: AttentionSubject, dtype: str) -> None:
