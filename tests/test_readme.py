@@ -70,7 +70,7 @@ def test_every_fence_is_understood() -> None:
         ("docs/models.md", r"(?s)(\d+) built-in subjects.*?(\d+) deviate", "of {} models {} deviate"),
         (
             "docs/teeth.md",
-            r"gate \| 4 \| (\d+) of .*\n\| quick \| 0 \| (\d+) of",
+            r"gate \| 4 \| (\d+) of .*\n\| quick \| 0 \| (\d+ of \d+)",
             "caught all {} at each of five seeds, the quick profile {},",
         ),
         (
