@@ -4,6 +4,7 @@ import math
 import time
 
 import pytest
+import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
@@ -15,6 +16,7 @@ from headcheck.errors import SubjectError
 from headcheck.inference import narrowest, told
 from headcheck.judging import probe
 from headcheck.reference.canonical import canonical_attention
+from tests.faults import VARIANTS
 
 MODELS = (named("wide"), named("flash"), named("eager"))
 RATIOS = {"wide": 2.0, "flash": 0.9, "eager": 0.3}
@@ -133,3 +135,19 @@ def test_a_function_that_hangs_at_some_lengths_is_prepared_in_every_dtype(
     assert time.perf_counter() - began < 30
     assert set(subject.dtypes) == {"float32", "float64", "bfloat16", "float16"}
     assert [each for each in notes if "arithmetic inferred" in each]
+
+
+def _given_up(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+    """Attention whose exp is zero below 1e-7."""
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    raised = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    raised = torch.where(raised < 1e-7, 0.0, raised)
+    return raised @ value / raised.sum(dim=-1, keepdim=True)
+
+
+def test_merges_by_differences_are_found_out_and_lost_weights_are_not_taken_for_them() -> None:
+    """Both lose what weighs next to nothing; only differences round what is left to the size of what was lost."""
+    merged = VARIANTS["natural_right/merged-by-differences"].declaration()
+    for declaration, merges in ((merged, 8), (Attention(_given_up), 0)):
+        subject, _ = prepare(declaration, dtypes=("float32", "float64"), device="cpu", seed=0)
+        assert {model.merges for model in subject.arithmetic.values()} == {merges}

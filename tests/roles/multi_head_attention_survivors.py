@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.multi_head_attention import Full, Plain
 
 
@@ -90,3 +90,9 @@ class TheMaskAlone(Plain):
 class MaskIsSubtracted(Plain):
     def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores if mask is None else scores - mask
+
+
+@right("A mask of ones and zeros, as numbers: booleans cannot be subtracted from one, and are refused.")
+class OneMinusTheMask(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores + (1.0 - mask) * -1e9

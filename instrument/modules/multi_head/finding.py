@@ -114,10 +114,10 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
     if right:
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
-    elif (
-        not read
-    ):  # Booleans are added as if they were numbers, or raise: it means numbers, and gets them wrong.
-        read = [key[1:] for key, (agreed, _) in outcome.items() if agreed is False and key[1] == "additive"]
+    elif not read:
+        # Booleans are added as numbers, or raise: numbers are meant, and what becomes of them is for laws to judge.
+        wrong = [key[2] for key, (agreed, _) in outcome.items() if agreed is False and key[1] == "additive"]
+        read = [("additive", shape) for shape in wrong if not _means_one_and_zero(build, subject, shape)]
     found.mask_forms = tuple(
         (kind, shape)
         for shape in declared.mask_shapes or tuple(dict.fromkeys(shape for _, shape in read))
@@ -138,6 +138,16 @@ def _outcome(
         undeclared = kind == "additive" and subject.declaration.masks is None
         is_read = _is_read(subject, x, kind, agreed)
         return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x))
+    finally:
+        subject.found = before
+
+
+def _means_one_and_zero(build: Build, subject: MultiHeadSubject, shape: str) -> bool:
+    """Whether numbers say which keys are seen, as in (1 - mask) * -1e9, which refuses booleans."""
+    before = subject.found
+    subject.found = replace(before, mask_forms=(("additive", shape),))
+    try:
+        return _takes_for_booleans(subject, trial(build, subject, mask_shape=shape, mask_kind="additive"))
     finally:
         subject.found = before
 
