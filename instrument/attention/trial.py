@@ -1,7 +1,7 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -309,16 +309,21 @@ def infer_arithmetic(
     is infinite where none fits on any case. in_float32: how the subject rounds there, where it takes float32: a
     case that asks for a wide model counts if it is right in float32.
     """
-    model, ratio = narrowest(
-        INFERRED,
-        (_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)),
-        lambda case, model: _ratio(trial, case, dtype, model),
-        lambda case: (
-            in_float32 is None or _ratio(trial, case.but(dtype="float32"), "float32", in_float32) <= 1
-        ),
-    )
+    cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)]
+
+    def fitted(models: Sequence[Arithmetic]) -> tuple[Arithmetic, float]:
+        return narrowest(
+            models,
+            cases,
+            lambda case, model: _ratio(trial, case, dtype, model),
+            lambda case: (
+                in_float32 is None or _ratio(trial, case.but(dtype="float32"), "float32", in_float32) <= 1
+            ),
+        )
+
+    model, ratio = fitted(INFERRED)
     if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, model):
-        return INFERRED[-1], ratio
+        return fitted(INFERRED[-1:])
     return model, ratio
 
 

@@ -152,7 +152,8 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         """Of dx_i = p_i (g_i - s), s = sum_j p_j g_j, where p is off by `bound` and s by what follows from it.
 
         A dozen roundings for each term: autograd goes through max, exp, sum and division one by one, and what
-        should cancel on its way through the maximum adds up in the largest entries.
+        should cancel on its way through the maximum adds up in the largest entries. Each term of s is on its way
+        as p_j / S and p_j / S g_j, which vanish beside S = sum_j exp(x_j - max x) first, and S multiplies their sum.
         """
         unit = units(self.arithmetic_for(x.dtype), x.dtype)
         p, off, g = self.expected(x), self.bound(x), cotangent.double()
@@ -160,10 +161,12 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         summing = sum_error(x.x.shape[-1], unit.sum) + 2 * unit.step
         size = ((p + off) * g.abs()).sum(dim=-1, keepdim=True)
         s_off = (off * g.abs()).sum(dim=-1, keepdim=True) + summing * size + unit.step_underflow
-        product = off * (g - s).abs() + (p + off) * (s_off + 12 * unit.step * (g.abs() + size))
         rows = x.x.double()
-        top = rows == rows.amax(dim=-1, keepdim=True)
-        product = product + torch.where(top, product.sum(dim=-1, keepdim=True), 0.0)
+        largest = rows.amax(dim=-1, keepdim=True)
+        vanished = unit.step_underflow * (2 * g.abs() + 1).sum(dim=-1, keepdim=True)
+        s_off = s_off + (rows - largest).exp().sum(dim=-1, keepdim=True) * vanished
+        product = off * (g - s).abs() + (p + off) * (s_off + 12 * unit.step * (g.abs() + size))
+        product = product + torch.where(rows == largest, product.sum(dim=-1, keepdim=True), 0.0)
         return {"x": stored(p * (g - s), product + 2 * unit.step_underflow, unit)}
 
 
