@@ -30,6 +30,8 @@ A_DOZEN: SearchStrategy[list[float]] = st.binary(min_size=DOZEN, max_size=DOZEN)
 """A byte for each number, since Hypothesis takes as long to draw one number as it does for all the bytes."""
 READABLE = 48
 """A case is written out number by number when its tensors hold at most this many."""
+MANY = 1000
+"""So many numbers are written out only where a law asks for a length: none is looked at by itself."""
 SMALL = 64
 """A tensor of at most this many numbers is shown in full."""
 

@@ -203,6 +203,17 @@ def test_a_case_that_was_drawn_written_out_loses_its_grouped_heads() -> None:
     assert sizes(engine.smallest(LAW, engine.example(LAW, case)).case) == {}
 
 
+def test_thousands_of_written_numbers_become_a_recipe() -> None:
+    """A law asks for thousands of keys, and so they all stand in a case that was drawn: none is looked at by itself."""
+    numbers = {"query": ((1.0, 2.0),), "key": (1.0, 3.0, 0.5), "value": (1.0, -2.0)}
+    drawn = Case(kv_len=8200, head_dim=2, numbers=tuple(numbers.items()))
+    case = drawing.fit(drawn, reference())
+    assert len(list(simpler(case, reference()))) < 20
+    engine = engine_of(beyond_64_keys)
+    smallest = engine.smallest(LAW, engine.example(LAW, case)).case
+    assert (sizes(smallest), smallest.written_out) == ({"kv_len": 65}, False)
+
+
 def test_the_search_is_deterministic() -> None:
     """The same seed ends in the same counterexample, found after as many examples."""
     rows = [engine_of(at_a_value_above_2).judge(LAW) for _ in range(2)]

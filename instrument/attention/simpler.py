@@ -8,7 +8,16 @@ from headcheck.attention.case import Case
 from headcheck.attention.drawing import fit, shorter
 from headcheck.attention.inputs import build
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
-from headcheck.numbers import READABLE, below, dropped, rounder_numbers, rounder_tensors, tensors_of, written
+from headcheck.numbers import (
+    MANY,
+    READABLE,
+    below,
+    dropped,
+    rounder_numbers,
+    rounder_tensors,
+    tensors_of,
+    written,
+)
 
 PLAINER_VALUES = ("integers", "normal", "large")
 
@@ -27,7 +36,10 @@ def _steps(case: Case, subject: AttentionSubject) -> Iterator[Case]:
     yield from _fewer_conditions(case)
     if case.seed:
         yield case.but(seed=0)
-    if case.written_out:
+    if case.written_out and _numbers_in(case) > MANY:
+        yield case.but(numbers=())
+        yield from _smaller_shapes(case)
+    elif case.written_out:
         if "cotangent" in dict(case.numbers):
             yield case.but(numbers=tuple(pair for pair in case.numbers if pair[0] != "cotangent"))
         yield from _without_one(case)
