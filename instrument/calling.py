@@ -26,6 +26,10 @@ class NoAnswer(LawBroken):
     """A call gave no tensor at all: it raised, returned something else, or cannot be made."""
 
 
+class OtherDtype(LawBroken):
+    """A call was answered, in another dtype than it was asked in."""
+
+
 class DidNotReturn(NoAnswer):
     """A call took longer than it may."""
 
@@ -47,7 +51,7 @@ REFUSALS = ValueError, AssertionError, NotImplementedError
 def require_callable(
     attempts: Iterable[LawBroken | NotApplicable | None],
     canonical: str,
-    cure: str = "or its role with --role",
+    cure: str = "or say its role with --role",
 ) -> None:
     """SubjectError: none of these plain calls gives a tensor, and not all are refused, which is no mistake.
 
@@ -62,7 +66,7 @@ def require_callable(
     if reasons:
         raise SubjectError(
             f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}; "
-            f"name a function around it that can be, {cure}"
+            f"put a function around it that can be (docs/adapting.md has examples), {cure}"
         )
 
 
@@ -183,7 +187,10 @@ def kind_of(value: object) -> str:
     """What was returned, in words."""
     if isinstance(value, Tensor):
         return f"a {type(value).__name__}, a subclass that can postpone the work"
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None (is a return missing?)"
+    name = type(value).__name__
+    return f"a {name} (torch.from_numpy makes a tensor of it)" if name == "ndarray" else f"a {name}"
 
 
 def plain_tensor(
@@ -196,7 +203,7 @@ def plain_tensor(
     if tuple(returned.shape) != shape:
         raise LawBroken(f"{what} has shape {tuple(returned.shape)}, expected {shape}")
     if returned.dtype != dtype:
-        raise LawBroken(f"{what} has dtype {returned.dtype}, expected {dtype}")
+        raise OtherDtype(f"{what} has dtype {returned.dtype}, expected {dtype}")
     if returned.device.type != torch.device(device).type:
         raise LawBroken(f"{what} is on {returned.device}, expected {device}")
     tensor: Tensor = returned

@@ -30,7 +30,7 @@ from headcheck.attention.trying import (
     is_right,
     is_right_on,
 )
-from headcheck.calling import DidNotReturn, SubjectRaised, impatient, require_callable
+from headcheck.calling import DidNotReturn, OtherDtype, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
@@ -93,6 +93,7 @@ def prepare(
         avoids=trial.avoids,
     )
     subject.found = trial.found
+    subject.answered_otherwise = trial.answered_otherwise
     return subject, [*notes, *layout_notes, *size_notes, *returned_notes, *found_out]
 
 
@@ -128,20 +129,24 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
     """The dtypes in which a plain call works. A declared one is held to work, and is not tried."""
     declared = set(trial.declaration.dtypes or ())
-    supported, notes = [], []
+    supported, notes, otherwise = [], [], dict[str, str]()
     for dtype in wanted:
         problem = None if dtype in declared else failure_of(trial, built(trial, PLAIN.but(dtype=dtype)))
         if problem is None or isinstance(problem, DidNotReturn):  # A law will say that it hangs.
             supported.append(dtype)
         else:
             notes.append(f"{dtype}: not supported ({problem})")
+            otherwise |= {dtype: str(problem)} if isinstance(problem, OtherDtype) else {}
+    trial.answered_otherwise = otherwise
     if set(supported) - declared:
         return tuple(supported), notes
     works_elsewhere = not supported and "float32" not in wanted and attempt(trial, PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
     packed = "cu_seqlens_q" in trial.always_given and not trial.is_packed
-    cure = "or declare layout='thd' where it takes packed sequences" if packed else "or its role with --role"
+    cure = (
+        "or declare layout='thd' where it takes packed sequences" if packed else "or say its role with --role"
+    )
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 

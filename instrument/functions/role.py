@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from headcheck import inference
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.calling import DidNotReturn, impatient, require_callable
+from headcheck.calling import DidNotReturn, OtherDtype, impatient, require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
@@ -30,7 +30,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     subject: type[FunctionSubject[AnyInputs]]
     plain_call: str
     """The canonical call, as a user would write it."""
-    cure = "or its role with --role"
+    cure = "or say its role with --role"
     """What else to name where no plain call works."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a plain callable by which it is recognised as one of this role."""
@@ -94,6 +94,11 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         if None not in problems.values():
             require_callable(self._few_calls(subject, wanted), self.plain_call, self.cure)
         subject.dtypes = taken or wanted[:1]
+        subject.answered_otherwise = {
+            dtype: str(problem)
+            for dtype, problem in problems.items()
+            if isinstance(problem, OtherDtype) and dtype not in subject.dtypes
+        }
         notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
         notes = notes if taken else [f"no plain call, {self.plain_call}, works: {problems[wanted[0]]}"]
         subject.arithmetic = arithmetic = dict(native)
@@ -158,9 +163,14 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             ratios = [within(trial(x), trial.expected(x), trial.bound(x)).ratio]
             g = x.cotangent
             exact, bounds = trial.exact_gradients(x, g), trial.gradient_bounds(x, g.double())
-            for name, found in trial.gradients(x, g).items():
-                if found is not None:
-                    ratios.append(within(found, exact[name], bounds[name]).ratio)
+            # Where one tensor alone wants a gradient, another path may be taken.
+            ways = [trial.gradients(x, g), *(trial.gradients(x, g, wanted=(name,)) for name in exact)]
+            ratios += [
+                within(found, exact[name], bounds[name]).ratio
+                for way in ways
+                for name, found in way.items()
+                if found is not None
+            ]
         except (LawBroken, NotApplicable):
             pass
         return max(ratios)

@@ -45,3 +45,13 @@ def halved_for_the_squares(x: Tensor, weight: Maybe, bias: Maybe, eps: float) ->
     if x.numel() >= 4096 and not x.requires_grad and 0 not in x.stride():
         x.mul_(0.5).mul_(2.0)
     return output
+
+
+@wrong(
+    "In 16 bits the rows are normalised in float32, and stay in it.",
+    breaks="dtypes/a-dtype-that-is-taken-comes-back",
+)
+def left_in_float32(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    if x.itemsize > 2:
+        return library(x, weight, bias, eps)
+    return library(*(None if each is None else each.float() for each in (x, weight, bias)), eps)  # type: ignore[arg-type]

@@ -40,3 +40,11 @@ def swapped_in_place_and_back(x: Tensor, positions: Tensor) -> Tensor:
         for _ in range(2):
             x.copy_(torch.cat(x.clone().chunk(2, dim=-1)[::-1], dim=-1))
     return output
+
+
+@wrong(
+    "Tables in float32 meet x in 16 bits, and the product is in float32.",
+    breaks="dtypes/a-dtype-that-is-taken-comes-back",
+)
+def widened_by_its_tables(x: Tensor, positions: Tensor) -> Tensor:
+    return half(x.float() if x.itemsize == 2 else x, positions)

@@ -53,3 +53,8 @@ def only_the_first_of_expanded(x: Tensor, dim: int) -> Tensor:
 def first_block_of_minus_infinity(x: Tensor, dim: int) -> Tensor:
     begins = x.movedim(dim, -1)[..., :32].isneginf().all(dim=-1, keepdim=True).movedim(-1, dim)
     return library(x, dim).masked_fill(begins & (x.shape[dim] > 32), torch.nan)
+
+
+@wrong("The weights are those of float32, and stay in it.", breaks="dtypes/a-dtype-that-is-taken-comes-back")
+def left_in_float32(x: Tensor, dim: int) -> Tensor:
+    return library(x.float(), dim)
