@@ -15,11 +15,11 @@ from headcheck.attention.gradient_bounds import (
     gradient_bounds,
     log_sum_exp_gradient_bounds,
 )
-from headcheck.attention.graph import parts_in_sixteen_bits
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Attention, EmptyRows
+from headcheck.graph import parts_in_sixteen_bits
 from headcheck.reference import masks
 from headcheck.sides import OUTPUT, of_two_calls
 
@@ -51,6 +51,8 @@ class AttentionSubject(Edge):
         self.empty_rows: EmptyRows = declaration.empty_rows or "zeros"
         self.avoids = frozenset(avoids)
         """What drawn cases leave out (DEAD_ROWS, ...), because one law of its own asks about it."""
+        self.answered_otherwise: Mapping[str, str] = {}
+        """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
         self.forward_bounds = lru_cache(maxsize=8)(self._forward_bounds)
 
     def expected(self, x: Inputs) -> Tensor:
@@ -93,11 +95,18 @@ class AttentionSubject(Edge):
     def _forward_bounds(self, x: Inputs) -> ForwardBounds:
         return forward_bounds(x.problem, self.arithmetic_for(x), x.narrowest, generic=x.is_generic)
 
-    def gradient_bounds(self, x: Inputs, cotangent: Tensor | None = None) -> GradientBounds:
-        """How far each element of each gradient may be from the oracle's."""
+    def gradient_bounds(
+        self, x: Inputs, cotangent: Tensor | None = None, *, scores_cancel: bool = False
+    ) -> GradientBounds:
+        """How far each element of each gradient may be from the oracle's.
+
+        scores_cancel: what is asked does not depend on the scores, so that how they are stored does not count.
+        """
         generic = x.is_generic and cotangent is None
         seed = x.cotangent if cotangent is None else cotangent
         model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
+        if scores_cancel:
+            model = replace(model, scaled="float32+", scores="float32+")
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
 
     def log_sum_exp_gradient_bounds(self, x: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
