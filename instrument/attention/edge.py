@@ -108,7 +108,7 @@ class Edge(Abilities):
     def gradients_left(self, x: Inputs) -> Gradients:
         """What backward() leaves in .grad of the inputs, which wanted gradients and had none."""
         output, wanted = self._followed(x, None)
-        self.clock.call(output.backward, x.cotangent.to(output))
+        self.clock.call(output.backward, self._sent_back(x, x.cotangent).to(output))
         return self._canonical_gradients(x, {name: each.grad for name, each in wanted.items()})
 
     def output_and_gradients(
@@ -117,10 +117,21 @@ class Edge(Abilities):
         """Output and gradients of one and the same call, so that dropout is the same in both."""
         output, wanted = self._followed(x, names)
         found = self.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
+            torch.autograd.grad,
+            output,
+            [*wanted.values()],
+            self._sent_back(x, cotangent).to(output),
+            allow_unused=True,
         )
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
+
+    def _sent_back(self, x: Inputs, cotangent: Tensor) -> Tensor:
+        """The cotangent; one that is contiguous is so in the subject's own layout."""
+        if not cotangent.is_contiguous() or self.is_packed:
+            return cotangent
+        native = self._native(cotangent, self._output_layout).contiguous()
+        return self.canonical(native, x.batch, x.heads, self._output_layout)
 
     def _followed(self, x: Inputs, names: Collection[str] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output of a call that autograd follows, and the inputs that want gradients."""

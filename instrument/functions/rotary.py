@@ -101,6 +101,9 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
     def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
         return self._turned(gradient)
 
+    def sent_back(self, x: RotaryInputs, cotangent: Tensor) -> Tensor:
+        return self._turned(self._turned(cotangent).contiguous()) if cotangent.is_contiguous() else cotangent
+
     def _turned(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2) if self.layout == "bshd" else x
 

@@ -116,6 +116,11 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
     def as_seen(self, x: SoftmaxInputs, gradient: Tensor) -> Tensor:
         return gradient.movedim(x.dim, -1)
 
+    def sent_back(self, x: SoftmaxInputs, cotangent: Tensor) -> Tensor:
+        if not cotangent.is_contiguous():
+            return cotangent
+        return cotangent.movedim(-1, x.dim).contiguous().movedim(x.dim, -1)
+
     def exact(self, x: SoftmaxInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         return softmax(tensors["x"])
 

@@ -54,6 +54,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         self.clock = Clock()
         self.refused: dict[str, str] = {}
         """Feature -> why it is not there, found out by trying."""
+        self.answered_otherwise: Mapping[str, str] = {}
+        """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
         require_parameters(declaration.function, declaration.arguments)
         self.places = {
             argument: declaration.arguments.get(argument)
@@ -165,7 +167,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """These gradients, asked for so many times in one graph; copies, taken at once."""
         tensors = self.tensors_for(x)
         asked = {name: each.requires_grad_() for name, each in tensors.items() if name in (wanted or tensors)}
-        output, cotangent = self._with_a_graph(x, tensors), cotangent.to(self.device)
+        output, cotangent = self._with_a_graph(x, tensors), self.sent_back(x, cotangent).to(self.device)
         found: list[Gradients] = []
         for time in range(times):
             gradients = self.clock.call(
@@ -183,6 +185,10 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
     def as_seen(self, x: AnyInputs, gradient: Tensor) -> Tensor:
         """The gradient of a tensor in the order of axes in which laws see it."""
         return gradient
+
+    def sent_back(self, x: AnyInputs, cotangent: Tensor) -> Tensor:
+        """The cotangent; one that is contiguous is so in the order of axes that the subject has."""
+        return cotangent
 
     def _with_a_graph(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """The output. NotApplicable, or LawBroken where gradients are declared: it carries none."""

@@ -63,7 +63,7 @@ def the_positions_of_others_do_not_matter(rotary: RotarySubject, x: RotaryInputs
     given=(at_least(batch=2), having(per_sequence=True), one_in(2, at_least(batch=3))),
     share=0.75,
 )
-def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) -> Iterator[Comparison]:
     """A sequence with positions of its own is turned as it is alone, also where all begin and end alike, or the others
     share theirs.
     """
@@ -78,10 +78,11 @@ def each_sequence_has_its_own_positions(rotary: RotarySubject, x: RotaryInputs) 
     elif way == 2:
         others = (torch.arange(batch) != one)[:, None]
         x = x.at(torch.where(others, x.positions[:1], x.positions))
-    row = slice(one, one + 1)
-    alone = x.but(x=x.x[row], positions=x.positions[row])
-    limit = rotary.bound(x)[row] + rotary.bound(alone)
-    return within(rotary(x)[row], rotary(alone), limit)
+    together, bound = rotary(x), rotary.bound(x)
+    for number in {0, one, batch - 1}:  # Whose positions the others may have been given.
+        row = slice(number, number + 1)
+        alone = x.but(x=x.x[row], positions=x.positions[row])
+        yield within(together[row], rotary(alone), bound[row] + rotary.bound(alone))
 
 
 @law(
