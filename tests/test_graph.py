@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcheck.attention.graph import parts_in_sixteen_bits
+from headcheck.graph import parts_in_sixteen_bits
 
 
 class Doubled(torch.autograd.Function):

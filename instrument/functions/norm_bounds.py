@@ -114,12 +114,16 @@ def output_bound(row: Row, affine: Affine, exact: Tensor) -> Tensor:
 
 
 def row_gradient_bounds(
-    row: Row, affine: Affine, cotangent: Tensor, exact: dict[str, Tensor]
+    row: Row, affine: Affine, cotangent: Tensor, exact: dict[str, Tensor], parts: int = 1
 ) -> dict[str, Tensor]:
-    """Of dweight = sum over rows of g n, dbias = sum over rows of g, and dx (see `_dx_error`)."""
+    """Of dweight = sum over rows of g n, dbias = sum over rows of g, and dx (see `_dx_error`).
+
+    parts: so many partial sums are added up by autograd in the format of the output, where rows are cut into chunks.
+    """
     unit, size = row.unit, row.normalised.abs() + row.error
     g, rows = cotangent.abs(), cotangent[..., 0].numel()
     adding = sum_error(rows + 8, max(unit.sum, unit.carried))
+    adding += sum_error(parts, unit.output) if parts > 1 else 0.0
     product = g * (row.error + (unit.weighted + 3 * unit.step + adding) * size)
     errors = {
         "x": _dx_error(row, affine.weight, cotangent),

@@ -19,6 +19,7 @@ from headcheck.functions.norm_modules import as_function
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import units
 from headcheck.functions.subject import FunctionSubject, Gradients
+from headcheck.graph import parts_in_sixteen_bits
 from headcheck.recipes import option
 from headcheck.signatures import parameters_of
 
@@ -260,9 +261,23 @@ class NormSubject(FunctionSubject[NormInputs]):
         return [self.row(x), *own]
 
     def gradient_bounds(self, x: NormInputs, cotangent: Tensor) -> dict[str, Tensor]:
-        exact, affine = self.exact_gradients(x, cotangent), self._affine(x)
-        each = [row_gradient_bounds(row, affine, cotangent, exact) for row in self._rows(x)]
+        exact, affine, parts = (
+            self.exact_gradients(x, cotangent),
+            self._affine(x),
+            self._parts_of_gradients(x),
+        )
+        each = [row_gradient_bounds(row, affine, cotangent, exact, parts) for row in self._rows(x)]
         return {name: sum(bounds[name] for bounds in each) + torch.zeros(()) for name in x.tensors}
+
+    def _parts_of_gradients(self, x: NormInputs) -> int:
+        """Into how many parts, added up in 16 bits by autograd itself, the gradient of a weight falls."""
+        if x.dtype.itemsize > 2:
+            return 1
+        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
+        try:
+            return parts_in_sixteen_bits(self._with_a_graph(x, tensors))
+        except (LawBroken, NotApplicable):  # Whoever asks for the gradients themselves will see it.
+            return 1
 
 
 class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
@@ -271,7 +286,7 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     classes = True
     """A class is made with a width, and with eps where it takes one."""
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
-    cure = "its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
+    cure = "say its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
 
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
@@ -288,7 +303,7 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         if found and all(isinstance(why, SubjectRaised) for why in found[1:]):
             raise SubjectError(
                 f"the subject takes no width of rows as {self.plain_call}: of 1, {found[0] or 'works'}; "
-                f"of 2, {found[1]}; name a function around it that does, {self.cure}"
+                f"of 2, {found[1]}; put a function around it that does, {self.cure}"
             )
         refused = {
             width: why

@@ -165,6 +165,17 @@ def own_backward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return _Written.apply(x, weight, bias, eps)
 
 
+@right("Torch's own for inference, and step by step where x or the weight wants a gradient.")
+def two_paths(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    wanted = any(each is not None and each.requires_grad for each in (x, weight))
+    if not (wanted and torch.is_grad_enabled()):
+        return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    centred = wide(x) - wide(x).mean(dim=-1, keepdim=True)
+    normed = centred / (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()
+    normed = normed if weight is None else normed * weight
+    return (normed if bias is None else normed + bias).to(x.dtype)
+
+
 # Wrong in eps
 
 

@@ -57,6 +57,16 @@ def rounded_before_the_weight(hidden_states: Tensor, weight: Tensor, variance_ep
     return weight * x.to(hidden_states.dtype)
 
 
+@right("Eight rows at a time: the weight's gradients of the pieces are added up in the type of the weight.")
+def eight_rows_at_a_time(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    pieces = [
+        wide(rows) * torch.rsqrt(mean_square(wide(rows)) + eps)
+        for rows in x.reshape(-1, x.shape[-1]).split(8)
+    ]
+    weighed = [rows if weight is None else rows * wide(weight) for rows in pieces]
+    return torch.cat(weighed).view(x.shape).to(x.dtype)
+
+
 @right("Gemma's: a weight that one is added to, in float32, rounded last.", weight_offset=1.0)
 def zero_centred_weight(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     n = wide(x) * torch.rsqrt(mean_square(wide(x)) + eps)
