@@ -62,6 +62,7 @@ def _law(law: Law) -> str:
         ("Formula", f"`{law.formula}`" if law.formula else ""),
         ("Source", law.source),
         ("Guards against", law.guards),
+        ("Otherwise where declared", f"`{law.unless}`" if law.unless else ""),
         ("Needs", ", ".join(law.needs)),
         ("Proved", _proved(law)),
     ]

@@ -62,15 +62,14 @@ def same(observed: Tensor, expected: Tensor, what: str = "output") -> Comparison
     return within(observed, expected, 0.0, what)
 
 
-def holds(condition: Tensor, observed: Tensor, what: str, expected: float = 0.0) -> Comparison:
+def holds(condition: Tensor, observed: Tensor, what: str, expected: Tensor | float = 0.0) -> Comparison:
     """A condition on each element, such as 'not negative'; `expected` is what the message shows."""
     good = condition.detach().cpu()
     observed = _plain(observed)
+    meant = _plain(expected) if isinstance(expected, Tensor) else observed.new_full((), expected)
     ratio = torch.where(good, 0.0, torch.inf).to(torch.float64).expand(observed.shape)
     worst, index = _worst(ratio)
-    return Comparison(
-        what, observed, torch.full_like(observed, expected), torch.zeros_like(observed), worst, index
-    )
+    return Comparison(what, observed, meant.expand(observed.shape), torch.zeros_like(observed), worst, index)
 
 
 def compared_gradients(

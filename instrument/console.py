@@ -221,6 +221,8 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     died = row.hung or (example is not None and example.what == "process")
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
+    if law is not None and law.unless and not died:
+        write_line(console, f"  where that is meant: --declare {law.unless}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")

@@ -258,7 +258,11 @@ def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[
     """Where most laws break at their first example, it may be a convention and no fault."""
     judged = [row for row in rows if row.outcome != "not-applicable"]
     at_once = [
-        row for row in judged if row.counterexample and row.counterexample.found_after == 1 and not row.hung
+        row
+        for row in judged
+        if row.counterexample
+        and row.counterexample.found_after == 1
+        and row.counterexample.index  # What raises, or has another form, says itself why.
     ]
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []

@@ -40,6 +40,8 @@ class Law(Identified):
     """The module that it stands in: attention/masks, functions/memory."""
     roles: tuple[str, ...]
     """The roles that it holds for; a law of one role has its id from its module."""
+    unless: str = ""
+    """What a subject declares that means to do otherwise, as FIELD=VALUE; '' where there is no other right way."""
 
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
@@ -65,13 +67,15 @@ def law(
     given: tuple[Repair, ...] = (),
     share: float = 1.0,
     roles: tuple[str, ...] = (),
+    unless: str = "",
 ) -> Callable[[Callable[[Any, Any], Finding]], Law]:
     """Make a law of a function.
 
     source: paper or document. guards: the kind of bug, its effect, a real case. formula: the statement in
     symbols. needs: the features without which the law is not applicable. given: functions that bring a drawn
     case to where the law speaks. share: how many examples it gets, 1 being the profile's number. roles: where
-    one law is for several roles, their names; it then has an id in each.
+    one law is for several roles, their names; it then has an id in each. unless: where it is a convention, what a
+    subject declares that has another, such as empty_rows=nan.
     """
 
     def make(check: Callable[[Any, Any], Finding]) -> Law:
@@ -85,7 +89,18 @@ def law(
         name = check.__name__.replace("_", "-")
         of_roles = roles or (place.partition("/")[0].replace("-", "_"),)
         return Law(
-            f"{place}/{name}", statement, check, source, guards, formula, needs, given, share, place, of_roles
+            f"{place}/{name}",
+            statement,
+            check,
+            source,
+            guards,
+            formula,
+            needs,
+            given,
+            share,
+            place,
+            of_roles,
+            unless,
         )
 
     return make

@@ -48,9 +48,7 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
             _require_attention(attribute)
             found = "attention"
         if isinstance(attribute, type) and not getattr(role_named(found), "classes", False):
-            raise SubjectError(
-                f"{attribute.__name__} is a class; make an instance of it in a file, and name that"
-            )
+            raise SubjectError(f"{attribute.__name__} is a class; make an instance of it, and name that")
         return found
     role: str = attribute.role
     if asked and asked != role:
@@ -58,23 +56,50 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
     return role
 
 
-def _require_attention(attribute: Any) -> None:
-    """SubjectError: it is a module, made or to be made, whose forward cannot take query, key and value."""
-    kind = attribute if isinstance(attribute, type) else type(attribute)
-    if not _is_module_class(kind):
-        return
+def made(attribute: Any, asked: str | None = None) -> Any:
+    """An instance of a class whose constructor needs nothing, where its role does not make instances itself."""
+    if not isinstance(attribute, type) or not _needs_nothing(attribute):
+        return attribute
+    known = (name for name in HOMES if role_named(name).recognises(attribute))
+    found = asked or next(known, "attention")
+    if getattr(role_named(found), "classes", False):
+        return attribute
     try:
-        takes = [*inspect.signature(kind.forward).parameters.values()][1:]  # type: ignore[attr-defined]
+        return attribute()
+    except Exception as problem:
+        raise SubjectError(
+            f"making an instance of {attribute.__name__} failed: {type(problem).__name__}: {problem}"
+        ) from problem
+
+
+def _needs_nothing(attribute: type) -> bool:
+    try:
+        parameters = inspect.signature(attribute).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(each.default is not each.empty or each.kind in stars for each in parameters)
+
+
+def _require_attention(attribute: Any) -> None:
+    """SubjectError: it cannot take query, key and value, as the parameters of the function or of the forward say."""
+    kind = attribute if isinstance(attribute, type) else type(attribute)
+    is_module = _is_module_class(kind)
+    try:
+        takes = [*inspect.signature(kind.forward if is_module else attribute).parameters.values()][is_module:]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         return
-    given = takes[:3]
-    optional = any(each.default is not each.empty and each.name[0] not in "kv" for each in given)
-    if any(each.kind is each.VAR_POSITIONAL for each in given) or (len(given) == 3 and not optional):
+    names, given = [each.name for each in takes], takes[:3]
+    if any(each.kind is each.VAR_POSITIONAL for each in given):
         return
-    names = [each.name for each in takes]
+    optional = any(each.default is not each.empty and each.name[0] not in "kv" for each in given)
+    likely = _likely_roles(kind.__name__, names) if is_module else _roles_of_parameters(names)
+    if (len(given) == 3 and not optional) if is_module else not likely:
+        return
+    said = kind.__name__ if is_module else getattr(attribute, "__name__", kind.__name__)
     raise SubjectError(
-        f"{kind.__name__} is a module that takes ({', '.join(names)}), not query, key and value, and its name "
-        f"tells no other role; say it with --role: {_likely_roles(kind.__name__, names)}"
+        f"{said} is a {'module' if is_module else 'function'} that takes ({', '.join(names)}), not query, key and value, "
+        f"and its name tells no other role; say it with --role: {likely}"
     )
 
 
@@ -89,6 +114,23 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(
         (role for role, signs in words.items() if any(sign in said for sign in signs)), ", ".join(MODULES)
+    )
+
+
+def _roles_of_parameters(names: list[str]) -> str:
+    """The roles of functions that the names of parameters point to; '' where they may be query, key and value."""
+    first = [name.lower() for name in names[:3]]
+    if [name[:1] for name in first] == ["q", "k", "v"]:
+        return ""
+    words = {
+        "layer_norm": {"bias", "beta"} if {"eps", "epsilon"} & {*names} else set(),
+        "rms_norm or layer_norm": {"eps", "epsilon", "gamma"},
+        "rotary": {"positions", "position_ids", "cos", "freqs_cis"},
+        "sinusoidal": {"d_model"},
+        "softmax": {"dim", "axis"},
+    }
+    return next(
+        (role for role, signs in words.items() if signs & {*(first if role == "softmax" else names)}), ""
     )
 
 
@@ -237,11 +279,21 @@ def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
 
 
 def _callable(attribute: Any, spec: str) -> Any:
-    if isinstance(attribute, type) and not _is_module_class(attribute):
-        raise SubjectError(f"{spec} is a class; make an instance of it in a file, and name that")
+    if (
+        isinstance(attribute, type)
+        and not _is_module_class(attribute)
+        and not _has_instances_to_call(attribute)
+    ):
+        raise SubjectError(
+            f"{spec} is a class of what cannot be called; name a function, or a class of modules"
+        )
     if not callable(attribute) and not is_declaration(attribute):
         raise SubjectError(f"{spec} is a {type(attribute).__name__}, neither a callable nor a declaration")
     return attribute
+
+
+def _has_instances_to_call(attribute: type) -> bool:
+    return any("__call__" in vars(base) for base in attribute.__mro__)
 
 
 def _is_module_class(attribute: type) -> bool:

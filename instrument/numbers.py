@@ -46,8 +46,8 @@ def nest(flat: Sequence[Any], shape: Sequence[int]) -> Numbers:
 
 
 def shown(tensor: Tensor, dtype: str) -> Any:
-    """A tensor as a verdict shows it: its numbers where they are few, else its dtype and shape."""
-    return tensor.tolist() if tensor.numel() <= SMALL else f"{dtype} {tuple(tensor.shape)}"
+    """A tensor as a verdict shows it: its numbers where they are few, else (or where it has none) its dtype and shape."""
+    return tensor.tolist() if 0 < tensor.numel() <= SMALL else f"{dtype} {tuple(tensor.shape)}"
 
 
 def written(tensor: Tensor) -> Numbers:

@@ -13,7 +13,7 @@ from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
-from headcheck.loading import is_declaration, load, role_name
+from headcheck.loading import is_declaration, load, made, role_name
 from headcheck.recipes import Recipe
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
@@ -53,6 +53,7 @@ class Plan:
         attribute, name = load(self.subject) if isinstance(self.subject, str) else (self.subject, "")
         if not callable(attribute) and not is_declaration(attribute):
             raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
+        attribute = made(attribute, self.role)
         role = role_name(attribute, self.role)
         declaration = declaring(role_named(role).declare(attribute, name), self.declared)
         function = "" if is_declaration(attribute) else name.rpartition(":")[2]

@@ -1,8 +1,9 @@
 """Which of several broken laws is shown first: the one that tells most of the fault.
 
 One fault breaks many laws. What a plain call shows needs no mask, window or cache to be explained, so it comes before
-what only a call with more arguments shows; among the rest the families of a role stand in an order that was measured
-on the corpus, by how often the law that was named for a fault comes first.
+what only a call with more arguments shows; of these, a law that speaks of the arguments comes before one that they
+happened to be drawn for. Among the rest the families of a role stand in an order that was measured on the corpus, by
+how often the law that was named for a fault comes first.
 """
 
 import math
@@ -20,6 +21,8 @@ SHORT = 32
 """A general law tells most where its tensors hold no more numbers; with more, a law of one regime says why."""
 SHAPES = ("lengths", "rectangular")
 """Features that are shapes of a plain call, and no arguments of it."""
+OF_THEIR_OWN = ("masks", "padding", "caches")
+"""Families whose laws give masks or caches of their own, whatever the case says."""
 
 
 def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
@@ -34,7 +37,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
         families, case = families_of(law.role), _case(law, row)
         return (
             _is_slight(row),
-            _asks_for_more(law, case),
+            _beyond_a_plain_call(law, case),
             families.index(law.family_in_role),
             not _is_general(law, case),
             places[row.id],
@@ -58,9 +61,22 @@ def _is_slight(row: LawResult) -> bool:
     return nan_expected or (example.factor is not None and example.factor < SLIGHT)
 
 
-def _asks_for_more(law: Law, case: Recipe | None) -> bool:
-    """Whether the break needs more than the plain call: an argument, a mask, a layout."""
-    return any(need not in SHAPES for need in law.needs) or (case is not None and bool(case.asked_for()))
+def _beyond_a_plain_call(law: Law, case: Recipe | None) -> int:
+    """0: a plain call breaks. 1: it takes more, such as a mask, of which the law speaks. 2: of which it does not."""
+    asked = case.asked_for() if case is not None else []
+    if case is not None and any(not _speaks_of(law, case, name) for name in asked):
+        return 2
+    features = [need for need in law.needs if need not in SHAPES]
+    return int(bool(asked or features) or law.family_in_role in OF_THEIR_OWN)
+
+
+def _speaks_of(law: Law, case: Recipe, name: str) -> bool:
+    """Whether the law brings a case to it that does not ask for that."""
+    if name.startswith("mask_"):
+        return _speaks_of(law, case, "mask")
+    plainly = case.heads if name == "kv_heads" else getattr(type(case)(), name)  # type: ignore[attr-defined]
+    plain = case.but(**{name: plainly, "numbers": ()})
+    return bool(getattr(law.repaired(plain), name) != plainly)
 
 
 def _is_general(law: Law, case: Recipe | None) -> bool:

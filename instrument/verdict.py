@@ -98,6 +98,10 @@ class Verdict:
         """Whether laws were judged and all of them hold."""
         return self.verdict == "conforms"
 
+    def __bool__(self) -> bool:
+        """As `conforms`, so that `assert verify(...)` does not pass for a subject that breaks."""
+        return self.conforms
+
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]

@@ -44,8 +44,8 @@ def of_nothing() -> int:
 
 CALLS = {
     two: ATTENTION + r"TypeError: two\(\) takes 2 positional arguments but 3 were given",
-    nothing: ATTENTION + "returned None, expected a torch.Tensor",
-    an_array: ATTENTION + "returned a ndarray",
+    nothing: ATTENTION + r"returned None \(is a return missing\?\), expected a torch.Tensor",
+    an_array: ATTENTION + r"returned a ndarray \(torch.from_numpy makes a tensor of it\)",
     a_slip: ATTENTION + "NameError: name 'kk' is not defined",
 }
 

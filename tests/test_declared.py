@@ -295,7 +295,7 @@ def test_no_gradient_at_all_is_not_applicable_unless_declared() -> None:
         (lambda output: output[..., :1], r"output has shape \(1, 2, 3, 1\), expected \(1, 2, 3, 2\)"),
         (lambda output: output.double(), "output has dtype torch.float64, expected torch.float32"),
         (lambda output: output.tolist(), "returned a list, expected a torch.Tensor"),
-        (lambda output: None, "returned None, expected a torch.Tensor"),
+        (lambda output: None, r"returned None \(is a return missing\?\), expected a torch.Tensor"),
         (lambda output: (output,), "returned a tuple, expected a torch.Tensor"),
     ],
 )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
-from headcheck.loading import load, role_name
+from headcheck.loading import load, made, role_name
 from headcheck.subjects import BuiltIn, builtin, builtins
 
 KERNELS = Path(__file__).parent / "kernels.py"
@@ -76,7 +76,7 @@ MISTAKES = {
     f"{KERNELS}": "names a file but no function in it; .*NAME being right, wrong_scale",
     f"{KERNELS}:rigth": r"no attribute 'rigth' \(did you mean right\?\)",
     f"{KERNELS}:NOT_CALLABLE": "is a int, neither a callable nor a declaration",
-    "collections:OrderedDict": "is a class; make an instance",
+    "collections:OrderedDict": "is a class of what cannot be called",
     ":f": "write package.module:attribute",
 }
 
@@ -100,6 +100,76 @@ def test_a_class_of_modules_is_for_the_roles_that_make_them() -> None:
 class Bilinear3(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return query @ key.mT @ value
+
+
+class Computed(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return q @ k.mT @ v
+
+
+class Callable3:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return q @ k.mT @ v
+
+
+class Scaled(Computed):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+
+
+class Raising:
+    def __init__(self) -> None:
+        raise OSError("no driver")
+
+    def __call__(self) -> None: ...
+
+
+def test_an_instance_is_made_where_that_takes_nothing() -> None:
+    """As of a generated kernel's class; not where a role makes instances itself, of several sizes."""
+    assert isinstance(made(Computed), Computed)
+    assert isinstance(made(Callable3), Callable3)
+    assert made(nn.MultiheadAttention) is nn.MultiheadAttention
+    assert made(Scaled) is Scaled
+    assert made(nn.Identity, "encoder") is nn.Identity
+    with pytest.raises(SubjectError, match="making an instance of Raising failed: OSError: no driver"):
+        made(Raising)
+
+
+def normalize(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x
+
+
+def fused(x: Tensor, gain: Tensor, beta: Tensor, eps: float = 1e-5) -> Tensor:
+    return x
+
+
+def turned(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return q
+
+
+def spread(x: Tensor, dim: int) -> Tensor:
+    return x
+
+
+def attend(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return a
+
+
+def linear(query: Tensor, key: Tensor, value: Tensor, eps: float = 1e-6) -> Tensor:
+    return query
+
+
+@pytest.mark.parametrize(
+    ("function", "roles"),
+    [(normalize, "rms_norm or layer_norm"), (fused, "layer_norm"), (turned, "rotary"), (spread, "softmax")],
+)
+def test_a_function_whose_parameters_are_not_those_of_attention_is_refused(
+    function: Callable[..., Any], roles: str
+) -> None:
+    """A norm by a name of its own would break every law of attention."""
+    with pytest.raises(SubjectError, match=rf"takes \(.*\), not query, .* say it with --role: {roles}$"):
+        role_name(function)
+    assert role_name(attend) == role_name(linear) == "attention"
 
 
 class SelfAttn(nn.Module):

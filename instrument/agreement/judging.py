@@ -47,7 +47,8 @@ def judge_family(
     here = [name for name, each in met.items() if isinstance(each, Observation)]
     if len(here) < 2:
         told = "; ".join(f"{name}: {each}" for name, each in met.items() if isinstance(each, str))
-        raise HeadcheckError(f"agreement needs two subjects, and {len(here)} can be had here; {told}")
+        why = f"; {told}" if told else ""
+        raise HeadcheckError(f"agreement needs two subjects, and {len(here)} can be had here{why}")
     rows: dict[str, list[LawResult]] = defaultdict(list)
     unfinished = ""
     tasks = _tasks(here, chosen)

@@ -49,8 +49,10 @@ def summary(verdict: FamilyVerdict) -> str:
     deviating = sum(bool(each.broken) for each in verdict.members)
     parts.append(f"{deviating} of them break a law" if deviating else "each keeps its laws")
     agree = f"{len(judged) - len(apart)} of {len(judged)} pairs agree"
-    closest = max((pair.worst for pair in judged if not pair.broken), default=0.0)
-    parts.append(f"{agree}, at most {closest:.2f} of the sum of their bounds apart")
+    farthest = max((pair.worst for pair in judged if not pair.broken), default=None)
+    parts.append(
+        agree if farthest is None else f"{agree}, at most {farthest:.2f} of the sum of their bounds apart"
+    )
     if len(verdict.pairs) > len(judged):
         parts.append(f"{len(verdict.pairs) - len(judged)} pairs have nothing in common to compare")
     parts.append(f"{sum(row.examples for row in verdict.rows):,} examples; {verdict.duration_s:.1f} s")

@@ -165,15 +165,16 @@ def _layout_note(trial: AttentionSubject) -> str:
     case = PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
     if trial.is_packed or attempt(trial, case) is None:
         return ""
-    for layout in ("bhsd", "bshd", "sbhd"):
-        turned = AttentionSubject(
-            trial.declaration.but(layout=layout),
-            dtypes=trial.dtypes,
-            arithmetic=trial.arithmetic,
-            device=trial.device,
-        )
-        if attempt(turned, case) is None:
-            return f"the shapes are those of another layout: --declare layout={layout}"
+    for field in ("layout", "output_layout"):
+        for layout in ("bhsd", "bshd", "sbhd"):
+            turned = AttentionSubject(
+                trial.declaration.but(**{field: layout}),
+                dtypes=trial.dtypes,
+                arithmetic=trial.arithmetic,
+                device=trial.device,
+            )
+            if attempt(turned, case) is None:
+                return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
 
 

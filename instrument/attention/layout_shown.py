@@ -7,7 +7,9 @@ from headcheck.arithmetic import named
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import fate_apart
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, SIZES, attempt
+from headcheck.attention.trying import PLAIN, SIZES, built, failure_of
+from headcheck.calling import NoAnswer
+from headcheck.comparison import NotApplicable
 from headcheck.declarations import Attention
 
 USUAL = "bhsd"
@@ -22,18 +24,18 @@ def as_laid_out(
     tried = tuple(dtypes)
     if declaration.layout != USUAL or declaration.output_layout or declaration.may_refuse:
         return declaration, []
-    # What works is not looked at further; what hangs or ends the process is for others to say.
-    if fate_apart(partial(_works, declaration, tried, device), device) != "no":
+    # What answers is not looked at further, be the answer of a wrong form; what hangs or ends the process is for others.
+    if fate_apart(partial(_answers, declaration, tried, device), device) != "no":
         return declaration, []
     for layout in FEWER_AXES:
         fewer = declaration.but(layout=layout)
-        if fate_apart(partial(_works, fewer, tried, device), device) == "yes":
+        if fate_apart(partial(_answers, fewer, tried, device, rightly=True), device) == "yes":
             return fewer, [f"takes no tensors of four axes: as if declared, layout={layout}"]
     return declaration, []
 
 
-def _works(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
-    """Whether a plain call works in any of the dtypes."""
+def _answers(declaration: Attention, dtypes: Sequence[str], device: str, *, rightly: bool = False) -> bool:
+    """Whether a plain call in any of the dtypes gives a tensor. rightly: of the right form."""
     declaration, _ = as_returned(declaration, dtypes, device)
     for dtype in dtypes:
         subject = AttentionSubject(
@@ -41,6 +43,7 @@ def _works(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
         )
         for length, dim in SIZES:
             sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
-            if attempt(subject, PLAIN.but(dtype=dtype, **sizes)) is None:
+            failure = failure_of(subject, built(subject, PLAIN.but(dtype=dtype, **sizes)))
+            if failure is None or not (rightly or isinstance(failure, NoAnswer | NotApplicable)):
                 return True
     return False

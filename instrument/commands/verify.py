@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="no table and no progress, only the last line"
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no table and no progress: the first broken law, and the last line",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="name the laws that are not applicable")
     common_options(parser)
@@ -95,7 +98,7 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
 def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None) -> tuple[int, str]:
     """One subject: the exit code, and the verdict in one line."""
     from headcheck.baseline import compare
-    from headcheck.console import Progress, plain_console, show, summary
+    from headcheck.console import Progress, plain_console, short, show, summary
     from headcheck.isolation import Workers
     from headcheck.judging import judged_apart
 
@@ -112,7 +115,7 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
     if not arguments.quiet:
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
     elif len(arguments.subjects) == 1:
-        print(summary(verdict), file=console.file)
+        print(short(verdict), file=console.file)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
     exit_code = verdict.exit_code

@@ -137,6 +137,18 @@ def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Compariso
 
 
 @law(
+    source=VASWANI,
+    formula="Q, K, V finite: O finite",
+    guards="exp without its maximum, 0 / 0 where all weights vanish, sums that overflow in half precision.",
+)
+def finite_numbers_give_finite_numbers(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The output of finite inputs is finite, wherever rounding cannot overflow."""
+    output, bound = attention(x).cpu(), attention.bound(x)
+    finite = output.isfinite() | bound.isinf() | attention.special_rows(x)[..., None]
+    return holds(finite, output, "output", attention.expected(x))
+
+
+@law(
     source="PEP 484: where a float is expected, an int will do",
     formula="O(scale = 2) = O(scale = 2.0)",
     guards="A scale that is no float taken for none.",
@@ -161,6 +173,7 @@ def a_whole_scale_is_a_scale(attention: AttentionSubject, x: Inputs) -> Comparis
     needs=("scale", "is_causal"),
     given=(causal,),
     share=0.5,
+    unless="scale_with_causal=positive",
 )
 def the_mask_is_not_scaled(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Under is_causal, a scale of zero or below does not reach the mask."""
@@ -237,6 +250,7 @@ def nan_in_a_visible_value_does_not_vanish(attention: AttentionSubject, x: Input
     guards="A running maximum that drops NaN, so that the row passes for one without keys.",
     given=(unmasked,),
     share=0.5,
+    unless="nan_scores=may-vanish",
 )
 def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Comparison:
     """NaN in a query shows in its output."""

@@ -44,7 +44,8 @@ def a_window_sees_exactly_its_keys(attention: AttentionSubject, x: Inputs) -> Co
     weights = attention(y)[..., : x.kv_len].cpu().double()
     inside = (weights > 0) | (y.problem.attended.weights < 2 * attention.bound(y)[..., : x.kv_len])
     right = torch.where(x.may_attend, inside, weights == 0)
-    return holds(right | attention.special_rows(x)[..., None], weights, "weight")
+    exact = y.problem.attended.weights[..., : x.kv_len]
+    return holds(right | attention.special_rows(x)[..., None], weights, "weight", exact)
 
 
 @law(

@@ -320,6 +320,7 @@ def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
     guards="0/0 in the softmax: NaN in the row, then in all that follows (pytorch 103749, xformers 540fcbfd).",
     needs=("attn_mask",),
     given=(masked, without("sinks")),
+    unless="empty_rows=nan",
 )
 def dead_rows_follow_the_convention(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A query whose keys are all masked gives what is declared, and the other queries are not disturbed."""

@@ -100,11 +100,9 @@ def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs
     guards="An output sized by the wrong tensor when Lq, Lk, D and Dv differ; a dtype that is silently promoted.",
 )
 def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The output is a plain tensor of the right shape, dtype and device, and its numbers are finite."""
-    output = attention(x)
-    finite = attention.special_rows(x)[..., None] | output.cpu().isfinite()
-    bound = attention.bound(x)
-    return same(torch.where(finite | bound.isinf(), 0.0, output.cpu().double()), torch.zeros_like(bound))
+    """The output is a plain tensor of the right shape, dtype and device."""
+    attention(x)
+    return none("outputs of another form")
 
 
 @law(

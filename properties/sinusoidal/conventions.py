@@ -75,7 +75,7 @@ def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInput
 def entries_are_finite_and_at_most_one(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
     """No entry is NaN, and none is beyond 1 by more than rounding."""
     found = table(x).double().cpu()
-    return holds(found.abs() <= 1 + table.bound(x), found, "entry")
+    return holds(found.abs() <= 1 + table.bound(x), found, "entry", table.expected(x))
 
 
 @law(

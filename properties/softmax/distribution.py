@@ -20,7 +20,8 @@ BOLTZMANN = "the definition: exp(x_i) / sum_j exp(x_j); Bridle 1990"
 def weights_are_neither_negative_nor_above_one(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comparison:
     """No weight is negative, and none is above one by more than rounding."""
     weights = softmax(x)
-    return holds((weights >= 0) & (weights <= 1 + softmax.bound(x).to(weights.device)), weights, "weight")
+    within_one = (weights >= 0) & (weights <= 1 + softmax.bound(x).to(weights.device))
+    return holds(within_one, weights, "weight", softmax.expected(x))
 
 
 @law(
