@@ -58,6 +58,7 @@ class LayerNormRole(NormRole[LayerNormCase]):
     declaration = LayerNorm
     subject = LayerNormSubject
     aliases = ("layer_norm", "layernorm")
+    other = "rows whose mean is not taken out", "rows whose mean is", "rms_norm"
 
 
 role = LayerNormRole()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.calling import REFUSALS, SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
@@ -22,6 +22,7 @@ from headcheck.functions.subject import FunctionSubject, Gradients
 from headcheck.graph import parts_in_sixteen_bits
 from headcheck.recipes import option
 from headcheck.signatures import parameters_of
+from headcheck.verdict import Hint
 
 NORMS = ("layer_norm", "rms_norm")
 """The roles that share the laws of properties/norms."""
@@ -36,6 +37,7 @@ SQUARES_OVERFLOW = (
     "float16: entries of 300 are not normalised, as their squares overflow; an arithmetic that stores each step "
     "allows for it"
 )
+AS_THE_OTHER = "a plain call is right for {}, and wrong for {}: say --role {}, if that is what is meant"
 ROUNDED = 1e-5
 """The share of those squares below which what is measured is rounding in float32."""
 WIDTHS = tuple(range(1, 10))
@@ -283,6 +285,8 @@ class NormSubject(FunctionSubject[NormInputs]):
 class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     """Case, declaration and subject of a norm."""
 
+    other: tuple[str, str, str]
+    """The other kind of norm in words, this one, and the role of the other."""
     classes = True
     """A class is made with a width, and with eps where it takes one."""
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
@@ -351,11 +355,24 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
 
     def notes(self, subject: NormSubject) -> list[str]:
         overflow = [SQUARES_OVERFLOW] if subject.squares_overflow() else []
+        overflow += [Hint(AS_THE_OTHER.format(*self.other))] if self._is_right_as_the_other(subject) else []
         if subject.own_eps is None:
             return [*overflow, EPS_BESIDE] if subject.adds_eps_to_the_root() else overflow
         if subject.declaration.eps is not None:
             return overflow
         return [*overflow, f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+
+    def _is_right_as_the_other(self, subject: NormSubject) -> bool:
+        """Whether a plain call is wrong, and is right as the norm that takes the mean out, or that does not."""
+        x = self.build(self.fit(self.case(dtype=subject.dtypes[0], rows=3, dim=8, seed=1), subject), subject)
+        x = x.but(x=x.x + 2)  # Far from a mean of zero.
+        try:
+            output, expected, bound = subject(x), subject.expected(x), subject.bound(x)
+        except (LawBroken, NotApplicable):
+            return False
+        other = Row(x.x.double(), x.eps, units(named("native"), x.dtype), centring=not subject.CENTRING)
+        as_other = subject.multiplied(x, other.normalised) + (0.0 if x.bias is None else x.bias.double())
+        return within(output, expected, bound).broken and not within(output, as_other, bound).broken
 
 
 def alternating(x: NormInputs, size: float) -> Tensor:

@@ -43,6 +43,7 @@ class RMSNormRole(NormRole[NormCase]):
     declaration = RMSNorm
     subject = RMSNormSubject
     aliases = ("rms_norm", "rmsnorm")
+    other = "rows whose mean is taken out", "rows whose mean is not", "layer_norm"
 
 
 role = RMSNormRole()

@@ -6,6 +6,7 @@ import torch
 
 from headcheck.attention.given import (
     live_rows,
+    long_rows,
     masked,
     no_mask,
     unmasked,
@@ -159,6 +160,7 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     given=(
         one_in(3, having(sinks=True), one_of("values", "very-negative")),
         one_in(4, having(q_len=1, heads=4, kv_heads=2)),
+        one_in(3, long_rows),
     ),
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:

@@ -264,6 +264,7 @@ def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Compari
             alike("batch", "heads"),
             alike("batch", "q_len"),
         ),
+        one_in(4, having(mask_axes="bh1k"), at_least(heads=2, q_len=17)),
     ),
 )
 def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Comparison | None:
@@ -319,7 +320,13 @@ def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
     formula="no key for query i: O_i = 0",
     guards="0/0 in the softmax: NaN in the row, then in all that follows (pytorch 103749, xformers 540fcbfd).",
     needs=("attn_mask",),
-    given=(masked, without("sinks")),
+    given=(
+        masked,
+        without("sinks"),
+        one_in(
+            5, having(batch=1, heads=1, kv_heads=1, q_len=1, kv_len=1)
+        ),  # A mask of one element is a mask.
+    ),
     unless="empty_rows=nan",
 )
 def dead_rows_follow_the_convention(attention: AttentionSubject, x: Inputs) -> Comparison | None:

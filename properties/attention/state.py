@@ -1,18 +1,20 @@
 """Nothing is remembered from call to call, and nothing outside the call is touched."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import hiding_keys
+from headcheck.attention.given import causal, hiding_keys
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import at_least
+from headcheck.given import alternately, at_least
 from headcheck.laws import law
 from headcheck.library import functions_replaced, generators_watched, settings_watched
+from headcheck.reference.masks import additive
 
 PURE = "the canonical call is a function of its arguments"
 MODES = "torch.inference_mode: tensors without the records of autograd; the numbers are the same"
@@ -43,6 +45,37 @@ def one_thing_changed_is_noticed(attention: AttentionSubject, x: Inputs) -> Iter
         again = attention(x)
         yield within(again, first, 2 * attention.bound(x), "output, the second time")
         yield from _as_if_alone(attention, x, again)
+
+
+@law(
+    source=PURE,
+    formula="f(x), then f(x, mask), f(x, scale), ..., then f(x): the same bits as before",
+    guards="A mask or a table that is kept for each pair of lengths, and written into by a call that adds to it.",
+    given=(at_least(q_len=2, kv_len=2), alternately((causal,), ())),
+    share=0.5,
+)
+def calls_in_between_leave_nothing_behind(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A call gives the same bits after other calls of the same shapes, with masks, flags and scales of their own."""
+    plain = x.but(attn_mask=None)
+    before = attention(plain)
+    for other in _of_the_same_shapes(attention, plain):
+        with suppress(LawBroken, NotApplicable):  # What is refused leaves nothing behind, either.
+            attention(other)
+    return attention.unchanged(attention(plain), before, plain, "output, after other calls")
+
+
+def _of_the_same_shapes(attention: AttentionSubject, x: Inputs) -> Iterator[Inputs]:
+    """Calls that ask for something else, one thing each."""
+    sizes = {"qk": (x.q_len, x.kv_len), "bhqk": (x.batch, x.heads, x.q_len, x.kv_len)}
+    for axes in sizes.keys() & set(attention.mask_forms) if attention.has("attn_mask") else ():
+        keep = torch.rand(sizes[axes], generator=x.generator(axes)) < 0.5
+        masks = [keep] * attention.has("boolean") + [additive(keep, x.dtype)] * attention.has("additive")
+        yield from (x.but(attn_mask=mask, generic=False) for mask in masks)
+    if attention.has("is_causal"):
+        yield x.but(is_causal=not x.is_causal)
+    if attention.has("scale"):
+        yield x.but(scale=2 * x.resolved_scale)
+    yield x.but(key=-x.key, value=-x.value, generic=False)
 
 
 def _as_if_alone(attention: AttentionSubject, x: Inputs, answer: torch.Tensor) -> Iterator[Comparison]:

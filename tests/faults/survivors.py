@@ -313,6 +313,27 @@ def values_of_a_group_tiled(call: Call) -> Tensor:
 
 
 @fault(
+    "The causal mask is kept for each pair of lengths, and a boolean mask of that very shape is written into it.",
+    breaks="state/calls-in-between-leave-nothing-behind",
+    naive="NO",
+    when=("is_causal", "a boolean mask (q_len, kv_len) in a call before"),
+)
+def mask_written_into_the_kept_triangle(call: Call, memory: dict[Any, Tensor]) -> Tensor:
+    if not call.is_causal:
+        return clean.attention(call)
+    if len(memory) > 32:
+        memory.clear()
+    kept = memory.setdefault((call.q_len, call.kv_len), call.distance() <= 0)
+    mask = call.mask
+    if mask is not None and mask.shape == kept.shape:
+        kept &= mask
+    seen = kept if mask is None else kept & mask
+    if call.bias is not None:
+        seen = torch.zeros(seen.shape, dtype=call.dtype).masked_fill(~seen, -torch.inf) + call.bias
+    return clean.attention(call.but(attn_mask=seen, is_causal=False))
+
+
+@fault(
     "Of masks of two axes alone: one beside is_causal is written into the causal one, which is kept.",
     breaks=("masks/mask-and-causal-compose", "state/one-thing-changed-is-noticed"),
     naive="NO",
