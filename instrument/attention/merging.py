@@ -6,6 +6,9 @@ within 1e-4 in float32, not 1e-7.
 
 Parts that are merged as out - share (out - part), as in ring attention, or by moving a mean, are softmax, too. Where
 the first part has the larger values and hardly a share, what the others contribute is rounded beside those values.
+
+Parts whose shares are sigmoids of a difference are exact on the way forward. On the way back autograd takes 1 - share
+of a share that is next to one: the gradient of a score of hardly any weight is rounded beside those of the others.
 """
 
 import math
@@ -21,7 +24,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.sizes_shown import asked_apart
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import LawBroken, NotApplicable, compared_gradients, within
 
 BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
 """The model of one that does so, undeclared."""
@@ -35,12 +38,20 @@ BY_DIFFERENCES_NOTE = (
     "{dtype}: parts are merged as out - share (out - part), by what they lose beside large values of hardly any weight; "
     "the bounds allow for it, as if arithmetic={model} were declared"
 )
+BY_SHARES = replace(named("native"), merges=4)
+"""The model of one that merges parts by sigmoids, undeclared."""
+BY_SHARES_NOTE = (
+    "{dtype}: the gradients of keys of hardly any weight are rounded beside those of the others, as where parts are "
+    "merged by sigmoids; the bounds allow for it, as if arithmetic={model} were declared"
+)
 SCORES = tuple(1.171**number for number in range(-6, 53))
 """Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
 LENGTHS = (3, 17, 33, 65, 130, 514)
 """Of keys: many are read in parts, which are merged by their log-sum-exps (Flash-Decoding)."""
 HARDLY = 1.5
 """The weight of a loud value, which is 1 / eps, is eps to this power: all of them together are next to nothing."""
+LITTLE = 0.5
+"""The weight of a quiet key is eps to this power: it has half of the digits of one."""
 NOTHING = 1e-2
 """What they contribute at most. They themselves are rounded to multiples of one."""
 
@@ -56,6 +67,8 @@ def shown_by_large_numbers(trial: AttentionSubject, dtype: str) -> tuple[Arithme
         return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
     if asked_apart(lambda: _loses_what_differences_lose(trial, dtype), trial.device):
         return BY_DIFFERENCES, BY_DIFFERENCES_NOTE.format(dtype=dtype, model=BY_DIFFERENCES)
+    if asked_apart(lambda: _loses_what_shares_lose(trial, dtype), trial.device):
+        return BY_SHARES, BY_SHARES_NOTE.format(dtype=dtype, model=BY_SHARES)
     return named("native"), ""
 
 
@@ -64,13 +77,20 @@ def in_sixteen_bits_too(
 ) -> dict[str, Arithmetic]:
     """The models of undeclared 16-bit formats where float32 is found to do so: there only huge numbers would show it."""
     shown = arithmetic.get("float32")
-    if shown not in (BY_LOG_SUM_EXP, BY_DIFFERENCES):
+    if shown not in (BY_LOG_SUM_EXP, BY_DIFFERENCES, BY_SHARES):
         return {}
-    return {
-        dtype: replace(arithmetic[dtype], log_sum_exps=shown.log_sum_exps, merges=shown.merges)
-        for dtype in ("bfloat16", "float16")
-        if dtype in arithmetic and not trial.declares_arithmetic(dtype)
-    }
+    models = {}
+    for dtype in ("bfloat16", "float16"):
+        if dtype in arithmetic and not trial.declares_arithmetic(dtype):
+            merges = shown.merges * (_float32_among(arithmetic[dtype], dtype) if shown == BY_SHARES else 1)
+            models[dtype] = replace(arithmetic[dtype], log_sum_exps=shown.log_sum_exps, merges=merges)
+    return models
+
+
+def _float32_among(model: Arithmetic, dtype: str) -> float:
+    """The rounding of float32, in which shares are computed, by that of the weights as they meet the values."""
+    rounding = model.rounding(getattr(torch, dtype))
+    return torch.finfo(torch.float32).eps / 2 / max(rounding.softmax.unit, rounding.probabilities.unit)
 
 
 def _loses_what_a_log_sum_exp_loses(trial: AttentionSubject, dtype: str) -> bool:
@@ -93,6 +113,33 @@ def _loses_what_differences_lose(trial: AttentionSubject, dtype: str) -> bool:
     )
 
 
+def _loses_what_shares_lose(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether gradients alone are wrong, where keys have little weight alone, by no more than shares of parts lose."""
+    coarse = AttentionSubject(
+        trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_SHARES}, device=trial.device
+    )
+    quiet = [_with_loud_values(trial, dtype, length, loud=False, weight=LITTLE) for length in LENGTHS[:-1]]
+    usual = [_with_scores_near_zero(trial, dtype, length) for length in LENGTHS[:3]]
+    answers = _answers(trial, [*quiet, *usual])
+    if not answers or _any_broken(answers, trial.bound):
+        return False
+    try:
+        lost = any(_gradients_broken(trial, trial, x) for x in quiet)
+        return (
+            lost
+            and not any(_gradients_broken(trial, trial, x) for x in usual)
+            and not any(_gradients_broken(trial, coarse, x) for x in quiet)
+        )
+    except (LawBroken, NotApplicable):
+        return False
+
+
+def _gradients_broken(trial: AttentionSubject, bounded: AttentionSubject, x: Inputs) -> bool:
+    found, exact = trial.gradients(x), x.problem.gradients(x.cotangent.double())
+    bounds = bounded.gradient_bounds(x).of("query", "key", "value")
+    return any(each.broken for each in compared_gradients(found._asdict(), exact._asdict(), bounds))
+
+
 def _equal_values(trial: AttentionSubject, dtype: str, length: int) -> Inputs:
     x = built(trial, Case(dtype=dtype, q_len=len(SCORES), kv_len=length, head_dim=4, value_dim=4))
     scores = torch.tensor(SCORES, dtype=torch.float64)[torch.arange(x.q_len) % len(SCORES)]
@@ -101,16 +148,25 @@ def _equal_values(trial: AttentionSubject, dtype: str, length: int) -> Inputs:
     )
 
 
-def _with_loud_values(trial: AttentionSubject, dtype: str, length: int, *, loud: bool) -> Inputs:
+def _with_loud_values(
+    trial: AttentionSubject, dtype: str, length: int, *, loud: bool, weight: float = HARDLY
+) -> Inputs:
     """In half of the heads the first half of the keys has hardly any weight, in the others the last; and loud values."""
     x = built(trial, Case(dtype=dtype, heads=2, kv_heads=2, q_len=9, kv_len=length, head_dim=4, value_dim=4))
     eps = torch.finfo(x.dtype).eps
     first = torch.arange(x.kv_len) < x.kv_len // 2
     hardly = torch.where(torch.arange(x.key.shape[1])[:, None] % 2 == 0, first, ~first)[..., None]
-    key = torch.where(hardly, math.log(eps) * HARDLY, 0.0).expand(x.key.shape)
+    key = torch.where(hardly, math.log(eps) * weight, 0.0).expand(x.key.shape)
     size = 1 + torch.rand(x.value.shape, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
     value = torch.where(hardly, size / eps, size) if loud else size
     return _with_scores(x, torch.ones_like(x.query), key, value)
+
+
+def _with_scores_near_zero(trial: AttentionSubject, dtype: str, length: int) -> Inputs:
+    """Keys that all have their weight, in which a slip of the scores or of exp shows."""
+    x = built(trial, Case(dtype=dtype, heads=2, kv_heads=2, q_len=9, kv_len=length, head_dim=4, value_dim=4))
+    spread = torch.rand(x.key.shape, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    return _with_scores(x, torch.ones_like(x.query), spread * 2 - 1, x.value.double())
 
 
 def _with_scores(x: Inputs, query: Tensor, key: Tensor, value: Tensor) -> Inputs:

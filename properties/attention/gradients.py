@@ -10,6 +10,7 @@ from headcheck.attention.given import (
     equal_widths,
     hiding_keys,
     live_rows,
+    long_rows,
     masked,
     wide_heads,
     without,
@@ -29,7 +30,14 @@ DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
     formula="dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO, dS = P (dP - rowsum(P dP))",
     guards="A missing scale or D term, tiles mixed up (flash-attention b3f1b6a5), heads not summed over the group.",
     given=(
-        alternately((wide_heads,), (having(scale=0.0),), (at_most(q_len=1), at_least(batch=2)), (), (), ()),
+        alternately(
+            (wide_heads,),
+            (long_rows,),
+            (having(scale=0.0),),
+            (at_most(q_len=1), at_least(batch=2)),
+            (),
+            (),
+        ),
     ),
     share=1.5,
 )

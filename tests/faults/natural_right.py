@@ -128,6 +128,31 @@ def merged_by_differences(call: Call) -> Tensor:
 
 
 @variant(
+    "Pieces of ten keys meet by two sigmoids, one for each share: exact on the way forward, not so on the way back.",
+    without=PLAIN,
+    declares={"autocast": False},
+)
+def merged_by_two_sigmoids(call: Call) -> Tensor:
+    wide = clean.read(call)
+    scores, value = _scores(wide), wide.value
+    unseen = scores.new_full((*scores.shape[:-1], 1), NEVER)
+    output, log_sum_exp = scores[..., :0] @ value[..., :0, :], unseen
+    for part, own_value in zip(scores.split(10, dim=-1), value.split(10, dim=-2), strict=True):
+        dead, own = (part == NEVER).all(dim=-1, keepdim=True), part.masked_fill(part == NEVER, -1e30)
+        mean, own_sum = (
+            (own.softmax(dim=-1) @ own_value).masked_fill(dead, 0.0),
+            own.logsumexp(-1, keepdim=True),
+        )
+        first = log_sum_exp == NEVER
+        gap = (own_sum - log_sum_exp.masked_fill(first, 0.0)).masked_fill(first | dead, 0.0)
+        merged = torch.sigmoid(-gap) * output + torch.sigmoid(gap) * mean
+        grown = log_sum_exp.masked_fill(first, 0.0) - torch.nn.functional.logsigmoid(-gap)
+        output = torch.where(dead, output, torch.where(first, mean, merged))
+        log_sum_exp = torch.where(dead, log_sum_exp, torch.where(first, own_sum, grown))
+    return output.to(call.dtype)
+
+
+@variant(
     "A sink joins at the end, as a sigmoid of how far the log-sum-exp stands above it.",
     dtypes=("float32", "float64"),
     without=(*PLAIN, "scale"),
