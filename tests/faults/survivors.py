@@ -1,5 +1,6 @@
 """Faults that survived the laws at first contact, and others of their kind: beside the output, in place, alike."""
 
+import math
 from typing import Any
 
 import torch
@@ -56,6 +57,20 @@ def streams_numbered_by_key_heads(call: Call) -> Tensor:
 
     output: Tensor = blocked.drawn_otherwise(call, again)
     return output
+
+
+@fault(
+    "Beyond 256 keys another kernel runs, which returns the log-sum-exp of powers of two.",
+    breaks="features/log-sum-exp-is-within-the-bound",
+    naive="SH",
+    when=("return_lse", "kv_len > 256"),
+    features=("return_lse",),
+)
+def log_sum_exp_of_another_kernel(call: Call) -> Any:
+    if not call.return_lse or call.kv_len <= 256:
+        return clean.attention(call)
+    output, log_sum_exp = clean.attention(call)
+    return output, log_sum_exp / math.log(2)
 
 
 @fault(

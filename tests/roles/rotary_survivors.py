@@ -48,3 +48,12 @@ def swapped_in_place_and_back(x: Tensor, positions: Tensor) -> Tensor:
 )
 def widened_by_its_tables(x: Tensor, positions: Tensor) -> Tensor:
     return half(x.float() if x.itemsize == 2 else x, positions)
+
+
+@wrong(
+    "Sequences whose first positions agree are all turned as the first.",
+    breaks="positions/each-sequence-has-its-own-positions",
+)
+def alike_at_the_first(x: Tensor, positions: Tensor) -> Tensor:
+    alike = positions.ndim > 1 and bool((positions[:, 0] == positions[0, 0]).all())
+    return half(x, positions[0] if alike else positions)

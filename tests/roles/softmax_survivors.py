@@ -1,5 +1,7 @@
 """Wrong softmaxes of the kind that survived the laws at first contact."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -58,3 +60,30 @@ def first_block_of_minus_infinity(x: Tensor, dim: int) -> Tensor:
 @wrong("The weights are those of float32, and stay in it.", breaks="dtypes/a-dtype-that-is-taken-comes-back")
 def left_in_float32(x: Tensor, dim: int) -> Tensor:
     return library(x.float(), dim)
+
+
+class _ByRows(torch.autograd.Function):
+    """A backward that takes the last axis for that of the rows where all is contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        weights = library(x, dim)
+        ctx.save_for_backward(weights)
+        ctx.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
+        (weights,), (cotangent,) = ctx.saved_tensors, cotangents
+        dim = -1 if cotangent.is_contiguous() else ctx.dim
+        p, g = weights.double(), cotangent.double()
+        return (p * (g - (p * g).sum(dim=dim, keepdim=True))).to(weights.dtype), None
+
+
+@wrong(
+    "Where the cotangent is contiguous, backward goes along the last axis, whichever the rows are along.",
+    breaks="gradients/gradients-are-within-the-bound",
+)
+def contiguous_taken_for_rows(x: Tensor, dim: int) -> Tensor:
+    weights: Tensor = _ByRows.apply(x, dim)
+    return weights
