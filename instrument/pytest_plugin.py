@@ -263,6 +263,8 @@ class Session:
         controls = not hasattr(self.config, "workerinput")
         if controls and self.outcomes and not self._judged and session.exitstatus in (0, 1):
             session.exitstatus = 2
+        if controls and self._is_left_out and session.exitstatus == 0:
+            session.exitstatus = 2
         if controls and session.exitstatus == 0 and self._judged and self.fixed:
             session.exitstatus = 1
 
@@ -272,10 +274,22 @@ class Session:
             self.workers = None
 
     @property
+    def _is_left_out(self) -> bool:
+        """Whether a subject was named, and no law was among what ran."""
+        option = self.config.getoption
+        return bool(option("--subject")) and not self.outcomes and not option("--collect-only")
+
+    @property
     def _judged(self) -> int:
         return self.outcomes["holds"] + self.outcomes["breaks"]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._is_left_out:
+            terminalreporter.section("headcheck")
+            terminalreporter.line(
+                f"{self._subject}: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them",
+                red=True,
+            )
         if not self.outcomes:
             return
         holds, breaks = self.outcomes["holds"], self.outcomes["breaks"]

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
 
 def leave_the_terminal() -> None:
-    """Ctrl-C is for the parent, whose end is ours; what the subject prints must not drown the report."""
+    """Ctrl-C is for the parent, whose end is ours; what the subject prints or warns of must not drown the report."""
     import torch
 
     if (parent := parent_process()) is not None and parent.pid is not None:
@@ -104,11 +105,13 @@ def leave_the_terminal() -> None:
     faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
     sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     os.dup2(sys.stdout.fileno(), 1)
+    warnings.simplefilter("ignore")  # Laws give rows of one number, and nothing but zeros.
     torch.set_num_threads(1)
 
 
 def _let_it_speak() -> None:
-    """In a replay of one case the user wants to see what the subject prints."""
+    """In a replay of one case the user wants to see what the subject prints and warns of."""
+    warnings.resetwarnings()
     sys.stdout = sys.stderr
     os.dup2(2, 1)
 

@@ -44,6 +44,15 @@ def test_laws_are_collected_by_their_names(pytester: pytest.Pytester) -> None:
     listed.stdout.re_match_lines([f"{WRONG_SCALE}$", r"1/\d+ tests collected .*"])
 
 
+def test_a_subject_that_no_law_was_run_on_is_no_pass(tmp_path: Path) -> None:
+    """As where the laws are not among what is collected: the user's own tests pass, and the exit code is 2."""
+    (tmp_path / "test_own.py").write_text("def test_own(): pass\n")
+    done = pytest_run(tmp_path, "--subject", f"{KERNELS}:right", *QUICK, "test_own.py")
+    assert "1 passed" in done.stdout
+    assert "right: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them" in done.stdout
+    assert done.returncode == 2
+
+
 @pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
 def test_a_broken_law_fails_with_its_counterexample(tmp_path: Path, spread: tuple[str, ...]) -> None:
     """Failure, skip and pass are told apart, in one process and in several, and in JUnit's XML."""
