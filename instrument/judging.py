@@ -14,7 +14,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Never
 
-from headcheck.calling import impatient
+from headcheck.calling import REFUSALS, impatient
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
@@ -24,6 +24,8 @@ from headcheck.verdict import Hint, LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
+REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
+"""How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
 LONGEST_S = 1e9
@@ -262,7 +264,8 @@ def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[
         for row in judged
         if row.counterexample
         and row.counterexample.found_after == 1
-        and row.counterexample.index  # What raises, or has another form, says itself why.
+        and not row.hung
+        and not row.reason.startswith(REFUSED)  # It says itself why.
     ]
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []

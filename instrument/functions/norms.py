@@ -285,10 +285,8 @@ class NormSubject(FunctionSubject[NormInputs]):
 class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     """Case, declaration and subject of a norm."""
 
-    other: tuple[str, str, str]
-    """The other kind of norm in words, this one, and the role of the other."""
-    classes = True
-    """A class is made with a width, and with eps where it takes one."""
+    other: tuple[str, str, str]  # The other kind of norm in words, this one, and the role of the other.
+    classes = True  # A class is made with a width, and with eps where it takes one.
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
     cure = "say its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
 
@@ -354,13 +352,13 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return {"eps": subject.own_eps}
 
     def notes(self, subject: NormSubject) -> list[str]:
-        overflow = [SQUARES_OVERFLOW] if subject.squares_overflow() else []
-        overflow += [Hint(AS_THE_OTHER.format(*self.other))] if self._is_right_as_the_other(subject) else []
+        notes = [SQUARES_OVERFLOW] if subject.squares_overflow() else []
+        notes += [Hint(AS_THE_OTHER.format(*self.other))] if self._is_right_as_the_other(subject) else []
         if subject.own_eps is None:
-            return [*overflow, EPS_BESIDE] if subject.adds_eps_to_the_root() else overflow
-        if subject.declaration.eps is not None:
-            return overflow
-        return [*overflow, f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+            notes += [EPS_BESIDE] if subject.adds_eps_to_the_root() else []
+        elif subject.declaration.eps is None:
+            notes += [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+        return notes
 
     def _is_right_as_the_other(self, subject: NormSubject) -> bool:
         """Whether a plain call is wrong, and is right as the norm that takes the mean out, or that does not."""
@@ -371,8 +369,8 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         except (LawBroken, NotApplicable):
             return False
         other = Row(x.x.double(), x.eps, units(named("native"), x.dtype), centring=not subject.CENTRING)
-        as_other = subject.multiplied(x, other.normalised) + (0.0 if x.bias is None else x.bias.double())
-        return within(output, expected, bound).broken and not within(output, as_other, bound).broken
+        as_it = subject.multiplied(x, other.normalised) + (0.0 if x.bias is None else x.bias.double())
+        return within(output, expected, bound).broken and not within(output, as_it, bound).broken
 
 
 def alternating(x: NormInputs, size: float) -> Tensor:

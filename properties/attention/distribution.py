@@ -4,12 +4,12 @@ import math
 
 import torch
 
-from headcheck.attention.given import hiding_something, unmasked, without
+from headcheck.attention.given import hiding_something, live_rows, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, holds, same, within
-from headcheck.given import at_least, at_most
+from headcheck.comparison import Comparison, NotApplicable, holds, same, within
+from headcheck.given import at_least, at_most, one_of
 from headcheck.laws import law
 
 VASWANI = "Vaswani et al. 2017, section 3.2.1, equation (1)"
@@ -39,6 +39,32 @@ def weights_sum_to_one(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The weights of a query sum to one: values of 1 come back as 1."""
     ones = x.but(value=torch.ones_like(x.value))
     return within(attention(ones), attention.expected(ones), attention.bound(ones), "sum of the weights")
+
+
+@law(
+    source="Dao et al. 2022 (FlashAttention), appendix B.2: dV = P^T dO, and the rows of P sum to one",
+    formula="sum_j dV_j = sum_i dO_i, however the scores were rounded",
+    guards="Weights that are computed again from a log-sum-exp kept in half precision, or of other scores: they do not "
+    "sum to one on the way back.",
+    given=(
+        live_rows,
+        without("sinks"),
+        one_of("values", "large", "very-positive", "very-negative", "normal"),
+        at_least(kv_len=2),
+    ),
+    share=0.5,
+)
+def the_values_get_the_whole_cotangent(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+    """The gradients of all values together are the cotangents of all queries, however the scores were rounded."""
+    if x.dead_rows.any():
+        return None
+    found = attention.gradients(x).value
+    if found is None:
+        raise NotApplicable("the output carries no gradient for the values")
+    of_all_keys = found.cpu().double().sum(dim=2)
+    group = x.cotangent.double().reshape(x.batch, x.kv_heads, -1, *x.cotangent.shape[2:])
+    limit = attention.gradient_bounds(x, scores_cancel=True).value.sum(dim=2)
+    return within(of_all_keys, group.sum(dim=(2, 3)), limit, "sum of the gradient of value")
 
 
 @law(

@@ -172,32 +172,6 @@ def large_logits_do_no_harm_on_the_way_back(attention: AttentionSubject, x: Inpu
 
 
 @law(
-    source=f"{DAO}: dV = P^T dO, and the rows of P sum to one",
-    formula="sum_j dV_j = sum_i dO_i, however the scores were rounded",
-    guards="Weights that are computed again from a log-sum-exp kept in half precision, or of other scores: they do not "
-    "sum to one on the way back.",
-    given=(
-        live_rows,
-        without("sinks"),
-        one_of("values", "large", "very-positive", "very-negative", "normal"),
-        at_least(kv_len=2),
-    ),
-    share=0.5,
-)
-def the_values_get_the_whole_cotangent(attention: AttentionSubject, x: Inputs) -> Comparison | None:
-    """The gradients of all values together are the cotangents of all queries, however the scores were rounded."""
-    if x.dead_rows.any():
-        return None
-    found = attention.gradients(x).value
-    if found is None:
-        raise NotApplicable("the output carries no gradient for the values")
-    of_all_keys = found.cpu().double().sum(dim=2)
-    group = x.cotangent.double().reshape(x.batch, x.kv_heads, -1, *x.cotangent.shape[2:])
-    limit = attention.gradient_bounds(x, scores_cancel=True).value.sum(dim=2)
-    return within(of_all_keys, group.sum(dim=(2, 3)), limit, "sum of the gradient of value")
-
-
-@law(
     source="a masked key is no part of the function",
     formula="dK_j = dV_j = 0 where no query may attend to j",
     guards="Padding that is trained, gradients through a finite fill (flash-attention a4f148b6).",

@@ -175,14 +175,3 @@ def sixteen_bits_are_sixteen_bits(call: Call) -> Tensor:
 
     answer: Tensor = clean.attention(call.but(key=read(call.key), value=read(call.value)))
     return answer
-
-
-@fault(
-    "Everything is computed in float32, and the answer stays in it.",
-    breaks="dtypes/a-dtype-that-is-taken-comes-back",
-    naive="LP",
-    when=("another dtype than float32",),
-)
-def left_in_float32(call: Call) -> Tensor:
-    answer: Tensor = clean.attention(cast(call, torch.float32))
-    return answer

@@ -157,7 +157,7 @@ def query_gradient_of_512_keys(on: Tiled, d_scores: Tensor, tile: Tile) -> Tenso
 
 @fault(
     "The log-sum-exp is kept for backward in the half type of the inputs: recomputed weights do not sum to one.",
-    breaks=("gradients/the-values-get-the-whole-cotangent", "gradients/gradients-are-within-the-bound"),
+    breaks=("distribution/the-values-get-the-whole-cotangent", "gradients/gradients-are-within-the-bound"),
     naive="GR",
     dtypes=("bfloat16", "float16"),
     when=("backward", "half precision", "large scores"),

@@ -401,3 +401,16 @@ def whole_mask_of_the_first_head(call: Call) -> Tensor:
 def _require_two_axes(call: Call) -> None:
     if call.attn_mask is not None and call.attn_mask.ndim != 2:
         raise ValueError("attn_mask is (q_len, kv_len)")
+
+
+@fault(
+    "Everything is computed in float32, and the answer stays in it.",
+    breaks="dtypes/a-dtype-that-is-taken-comes-back",
+    naive="LP",
+    when=("another dtype than float32",),
+)
+def left_in_float32(call: Call) -> Tensor:
+    answer: Tensor = clean.attention(
+        call.but(query=call.query.float(), key=call.key.float(), value=call.value.float())
+    )
+    return answer
