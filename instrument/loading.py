@@ -1,7 +1,6 @@
 """From what a user types to what it names: a built-in, package.module:attribute or file.py:attribute."""
 
 import ast
-import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from headcheck.errors import SubjectError
-from headcheck.roles import HOMES, MODULES
+from headcheck.recognising import is_declaration, is_module_class, role_name
 from headcheck.roles import role as role_named
 from headcheck.subjects import builtins, families
 from headcheck.subjects import named as built_in
@@ -37,106 +36,6 @@ def load(spec: str) -> tuple[Any, str]:
         )
     module = _file(Path(place)) if _is_path(place) else _module(place)
     return _callable(_attribute(module, attribute, place), spec), spec
-
-
-def role_name(attribute: Any, asked: str | None = None) -> str:
-    """The role of a subject: a declaration says it; a plain callable has the one asked for, or one that knows it."""
-    if not is_declaration(attribute):
-        known = (name for name in HOMES if role_named(name).recognises(attribute))
-        found = asked or next(known, "")
-        if not found:
-            _require_attention(attribute)
-            found = "attention"
-        if isinstance(attribute, type) and not getattr(role_named(found), "classes", False):
-            raise SubjectError(f"{attribute.__name__} is a class; make an instance of it, and name that")
-        return found
-    role: str = attribute.role
-    if asked and asked != role:
-        raise SubjectError(f"the subject is declared as {role}; leave out --role {asked}")
-    return role
-
-
-def made(attribute: Any, asked: str | None = None) -> Any:
-    """An instance of a class whose constructor needs nothing, where its role does not make instances itself."""
-    if not isinstance(attribute, type) or not _needs_nothing(attribute):
-        return attribute
-    known = (name for name in HOMES if role_named(name).recognises(attribute))
-    found = asked or next(known, "attention")
-    if getattr(role_named(found), "classes", False):
-        return attribute
-    try:
-        return attribute()
-    except Exception as problem:
-        raise SubjectError(
-            f"making an instance of {attribute.__name__} failed: {type(problem).__name__}: {problem}"
-        ) from problem
-
-
-def _needs_nothing(attribute: type) -> bool:
-    try:
-        parameters = inspect.signature(attribute).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(each.default is not each.empty or each.kind in stars for each in parameters)
-
-
-def _require_attention(attribute: Any) -> None:
-    """SubjectError: it cannot take query, key and value, as the parameters of the function or of the forward say."""
-    kind = attribute if isinstance(attribute, type) else type(attribute)
-    is_module = _is_module_class(kind)
-    try:
-        takes = [*inspect.signature(kind.forward if is_module else attribute).parameters.values()][is_module:]  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        return
-    names, given = [each.name for each in takes], takes[:3]
-    if any(each.kind is each.VAR_POSITIONAL for each in given):
-        return
-    optional = any(each.default is not each.empty and each.name[0] not in "kv" for each in given)
-    likely = _likely_roles(kind.__name__, names) if is_module else _roles_of_parameters(names)
-    if (len(given) == 3 and not optional) if is_module else not likely:
-        return
-    said = kind.__name__ if is_module else getattr(attribute, "__name__", kind.__name__)
-    raise SubjectError(
-        f"{said} is a {'module' if is_module else 'function'} that takes ({', '.join(names)}), not query, key and value, "
-        f"and its name tells no other role; say it with --role: {likely}"
-    )
-
-
-def _likely_roles(name: str, parameters: list[str]) -> str:
-    """The role that its name or first parameter points to, or all that are roles of modules."""
-    words = {
-        "multi_head_attention": ("att",),
-        "seq2seq": ("source", "src"),
-        "causal_lm": ("token", "ids", "idx"),
-        "vision": ("image", "pixel"),
-    }
-    said = f"{name} {parameters[0] if parameters else ''}".lower()
-    return next(
-        (role for role, signs in words.items() if any(sign in said for sign in signs)), ", ".join(MODULES)
-    )
-
-
-def _roles_of_parameters(names: list[str]) -> str:
-    """The roles of functions that the names of parameters point to; '' where they may be query, key and value."""
-    first = [name.lower() for name in names[:3]]
-    if [name[:1] for name in first] == ["q", "k", "v"]:
-        return ""
-    words = {
-        "layer_norm": {"bias", "beta"} if {"eps", "epsilon"} & {*names} else set(),
-        "rms_norm or layer_norm": {"eps", "epsilon", "gamma"},
-        "rotary": {"positions", "position_ids", "cos", "freqs_cis"},
-        "sinusoidal": {"d_model"},
-        "softmax": {"dim", "axis"},
-    }
-    return next(
-        (role for role, signs in words.items() if signs & {*(first if role == "softmax" else names)}), ""
-    )
-
-
-def is_declaration(attribute: Any) -> bool:
-    """Whether an object is a declaration, such as `headcheck.Attention(...)`, and no plain callable."""
-    return isinstance(getattr(type(attribute), "role", None), str) and hasattr(attribute, "function")
 
 
 def _pair(spec: str) -> Any:
@@ -281,7 +180,7 @@ def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
 def _callable(attribute: Any, spec: str) -> Any:
     if (
         isinstance(attribute, type)
-        and not _is_module_class(attribute)
+        and not is_module_class(attribute)
         and not _has_instances_to_call(attribute)
     ):
         raise SubjectError(
@@ -294,14 +193,6 @@ def _callable(attribute: Any, spec: str) -> Any:
 
 def _has_instances_to_call(attribute: type) -> bool:
     return any("__call__" in vars(base) for base in attribute.__mro__)
-
-
-def _is_module_class(attribute: type) -> bool:
-    """Whether it is a class of torch modules: some roles make their modules themselves."""
-    return any(
-        base.__name__ == "Module" and base.__module__ == "torch.nn.modules.module"
-        for base in attribute.__mro__
-    )
 
 
 def _similar(name: str, known: Iterable[str]) -> str:

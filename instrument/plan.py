@@ -13,8 +13,9 @@ from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
-from headcheck.loading import is_declaration, load, made, role_name
+from headcheck.loading import load
 from headcheck.recipes import Recipe
+from headcheck.recognising import is_declaration, made, role_name
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
 

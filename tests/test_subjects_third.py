@@ -15,9 +15,10 @@ from headcheck.command import main
 from headcheck.declarations import FOUR_AXES
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.functions.sinusoidal_inputs import Sinusoidal
-from headcheck.loading import is_declaration, load
+from headcheck.loading import load
 from headcheck.matrix import Record, chosen, judge_all, judged, read_records
 from headcheck.matrix_page import matrix_page
+from headcheck.recognising import is_declaration
 from headcheck.subjects import BuiltIn, builtins, families, named
 from headcheck.verdict import LawResult, Verdict
 
