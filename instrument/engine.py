@@ -333,7 +333,9 @@ def describe(
     where = place(comparison.what, comparison.index)
     factor = comparison.ratio if comparison.ratio != float("inf") else None
     of_it = f", the {comparison.against}" if comparison.against else ""
-    allowed = f"the bound is {bound:.3g}" if bound else "they must be equal"
+    allowed = f"; the bound is {bound:.3g}" if bound else "; they must be equal"
+    if math.isnan(bound):  # It was computed of what the subject gave.
+        allowed = ""
     exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
     return Counterexample(
         case=str(judged.case),
@@ -345,7 +347,7 @@ def describe(
         against=comparison.against,
         bound=bound,
         factor=factor,
-        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}; {allowed}{exceeded}",
+        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed}{exceeded}",
         **given,
     )
 

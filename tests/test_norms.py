@@ -10,7 +10,8 @@ from torch.nn import functional
 from headcheck.comparison import within
 from headcheck.errors import SubjectError
 from headcheck.functions.layer_norm import LayerNormCase
-from headcheck.functions.norms import EPS_BESIDE, NormCase, NormInputs
+from headcheck.functions.norm_hints import EPS_BESIDE, LESS_ONE
+from headcheck.functions.norms import NormCase, NormInputs
 from headcheck.functions.role import FunctionRole
 from headcheck.judging import verify
 from headcheck.roles import role
@@ -61,6 +62,32 @@ def test_an_eps_beside_the_root_is_noted() -> None:
 
     assert prepared("rms_norm", beside)[1] == [EPS_BESIDE]
     assert prepared("rms_norm", RIGHT["rms_norm/by-the-book"].function)[1] == []
+
+
+def test_a_deviation_over_n_less_one_is_told() -> None:
+    """It is what torch.std gives unless it is asked for another, and many layer norms by hand have it."""
+
+    def by_hand(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return weight * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt() + bias
+
+    def beside(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return weight * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps) + bias
+
+    for each in (by_hand, beside):
+        assert prepared("layer_norm", each)[1] == [LESS_ONE]
+    assert prepared("layer_norm", RIGHT["layer_norm/two-passes"].function)[1] == []
+
+
+def test_a_bound_that_is_no_number_is_not_shown() -> None:
+    """It is computed of what the subject gives, where a law speaks of its statistics."""
+
+    def by_hand(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return weight * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt() + bias
+
+    verdict = verify(
+        of("layer_norm").declaration(by_hand), laws="the-mean-square-is-what-eps", profile="quick"
+    )
+    assert [law.reason for law in verdict.broken] == ["mean square[0, 0, 0] is nan, expected 0"]
 
 
 def test_a_width_that_is_refused_aloud_is_not_asked_for() -> None:

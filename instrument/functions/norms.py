@@ -1,28 +1,23 @@
 """What the roles `layer_norm` and `rms_norm` have in common: rows of x, each normalised by itself along the last axis."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.calling import REFUSALS, SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
-from headcheck.errors import SubjectError
-from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
+from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.norm_bounds import Affine, Row, output_bound, row_gradient_bounds
-from headcheck.functions.norm_modules import as_function
-from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import units
 from headcheck.functions.subject import FunctionSubject, Gradients
 from headcheck.graph import parts_in_sixteen_bits
 from headcheck.recipes import option
 from headcheck.signatures import parameters_of
-from headcheck.verdict import Hint
 
 NORMS = ("layer_norm", "rms_norm")
 """The roles that share the laws of properties/norms."""
@@ -30,20 +25,10 @@ WEIGHT = ("weight", "gamma", "scale", "w", "g")
 DEFAULT_EPS = 1e-5
 TINY = 1e-7
 """The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
-EPS_BESIDE = (
-    "eps: beside the root, x / (root + eps), as found; the laws ask for the root of the sum, and break"
-)
-SQUARES_OVERFLOW = (
-    "float16: entries of 300 are not normalised, as their squares overflow; an arithmetic that stores each step "
-    "allows for it"
-)
-AS_THE_OTHER = "a plain call is right for {}, and wrong for {}: say --role {}, if that is what is meant"
 ROUNDED = 1e-5
 """The share of those squares below which what is measured is rounding in float32."""
 WIDTHS = tuple(range(1, 10))
 """The widths that are tried: those that are refused aloud are not asked for."""
-MOST_NUMBERS = 20_000
-"""A case has fewer rows rather than more numbers than this."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +83,6 @@ class NormInputs(Inputs):
             weight=None if self.weight is None else 2 - self.weight,
             bias=None if self.bias is None else 1 - self.bias,
         )
-
-
-AnyCase = TypeVar("AnyCase", bound=NormCase)
 
 
 class NormSubject(FunctionSubject[NormInputs]):
@@ -168,31 +150,18 @@ class NormSubject(FunctionSubject[NormInputs]):
         declared: float | None = self.declaration.eps
         return self._measured_eps() if declared is None else declared
 
-    def adds_eps_to_the_root(self) -> bool:
-        """Whether a row (t, -t, ...) with t = eps comes back as t / (root + eps), a half or so."""
-        t = eps = 0.25
-        size, first = self._first_of(t, eps=eps)
-        return abs(first - t / (size + eps)) < 1e-3
-
-    def squares_overflow(self) -> bool:
-        """Whether a row (300, -300, ...) of float16, whose squares it has no number for, does not come back as ones."""
-        if "float16" not in self.dtypes or self.declaration.arithmetic is not None:
-            return False
-        _, first = self._first_of(300.0, dtype=torch.float16)
-        return not 0.5 < first < 2
-
     def _measured_eps(self) -> float:
         """Of a row (t, -t, ...) the mean is 0 and the variance v = t^2, or less of an odd one: y = t / sqrt(v + eps).
 
         What is nothing but the rounding of y is an eps of 0.
         """
-        size, first = self._first_of(TINY)
+        size, first = self.first_of(TINY)
         eps = TINY**2 / first**2 - size**2 if first else -1.0
         if abs(eps) < TINY**2 * ROUNDED:
             return 0.0
         return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
 
-    def _first_of(
+    def first_of(
         self, t: float, eps: float = DEFAULT_EPS, dtype: torch.dtype = torch.float32
     ) -> tuple[float, float]:
         """The root mean square of a row (t, -t, ...), and the first of its output; 0 where there is none."""
@@ -282,97 +251,6 @@ class NormSubject(FunctionSubject[NormInputs]):
             return 1
 
 
-class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
-    """Case, declaration and subject of a norm."""
-
-    other: tuple[str, str, str]  # The other kind of norm in words, this one, and the role of the other.
-    classes = True  # A class is made with a width, and with eps where it takes one.
-    inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
-    cure = "say its role with --role, or the width of a module that has one: dims=(24,) in its declaration"
-
-    def prepare(
-        self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
-    ) -> tuple[FunctionSubject[NormInputs], list[str]]:
-        """A module, made or to be made, is called with the weights that the laws give."""
-        return super().prepare(as_function(declaration), dtypes=dtypes, device=device, seed=seed)
-
-    def find_out(self, subject: NormSubject) -> list[str]:
-        """Which of a few widths are refused aloud. SubjectError: all but one raise, as of a module of one width."""
-        if subject.dims:
-            return []
-        tries = ([self._try(subject, dtype, width) for width in WIDTHS] for dtype in subject.dtypes)
-        found = next((each for each in tries if any(not isinstance(why, SubjectRaised) for why in each)), [])
-        if found and all(isinstance(why, SubjectRaised) for why in found[1:]):
-            raise SubjectError(
-                f"the subject takes no width of rows as {self.plain_call}: of 1, {found[0] or 'works'}; "
-                f"of 2, {found[1]}; put a function around it that does, {self.cure}"
-            )
-        refused = {
-            width: why
-            for width, why in zip(WIDTHS, found, strict=False)
-            if isinstance(why, SubjectRaised) and isinstance(why.problem, REFUSALS)
-        }
-        subject.avoids = (*refused,)
-        return [f"rows of {width}: not asked for ({why})" for width, why in refused.items()]
-
-    def _try(self, subject: NormSubject, dtype: str, width: int) -> LawBroken | NotApplicable | None:
-        """Why a call with rows of one width does not work, or None if it does."""
-        rows = torch.ones(1, 2, width, dtype=getattr(torch, dtype))
-        x = alternating(NormInputs(self.case(), rows), 1.0)
-        given = {name: torch.ones_like(x[0, 0]) for name in subject.affine if subject.has(name)}
-        try:
-            subject(NormInputs(self.case(), x).but(**given))
-        except (LawBroken, NotApplicable) as problem:
-            return problem
-        return None
-
-    def build(self, case: AnyCase, subject: NormSubject) -> NormInputs:
-        x = tensor_of(case, "x")
-        given = {name: _vector(case, name) for name in subject.affine}
-        return NormInputs(case, x, eps=case.eps, **given)
-
-    def settle(self, case: AnyCase, subject: NormSubject) -> AnyCase:
-        for name in subject.affine:
-            if subject.lacks(name):
-                case = case.but(**{name: "none"})
-            elif getattr(case, name) == "none" and subject.lacks(f"{name}less"):
-                case = case.but(**{name: type(case).__dataclass_fields__[name].default})
-        absent = [name for name in subject.affine if getattr(case, name) == "none"]
-        kept = tuple(pair for pair in case.numbers if pair[0] not in absent)
-        case = case.but(dim=subject.width(case.dim))
-        rows = max(1, min(case.rows, MOST_NUMBERS // (case.batch * case.dim)))
-        return case.but(numbers=kept, rows=rows, eps=case.eps if subject.own_eps is None else subject.own_eps)
-
-    def telling(self, case: AnyCase) -> AnyCase:
-        """Half of them with rows by the hundred, half far from zero: there a sum or a mean kept in 16 bits shows."""
-        many = case.but(rows=200, batch=1, dim=min(case.dim, 65)) if case.seed % 2 else case
-        return many.but(values="offset", dim=max(2, many.dim)) if case.seed // 2 % 2 else many
-
-    def conventions(self, subject: NormSubject) -> dict[str, Any]:
-        return {"eps": subject.own_eps}
-
-    def notes(self, subject: NormSubject) -> list[str]:
-        notes = [SQUARES_OVERFLOW] if subject.squares_overflow() else []
-        notes += [Hint(AS_THE_OTHER.format(*self.other))] if self._is_right_as_the_other(subject) else []
-        if subject.own_eps is None:
-            notes += [EPS_BESIDE] if subject.adds_eps_to_the_root() else []
-        elif subject.declaration.eps is None:
-            notes += [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
-        return notes
-
-    def _is_right_as_the_other(self, subject: NormSubject) -> bool:
-        """Whether a plain call is wrong, and is right as the norm that takes the mean out, or that does not."""
-        x = self.build(self.fit(self.case(dtype=subject.dtypes[0], rows=3, dim=8, seed=1), subject), subject)
-        x = x.but(x=x.x + 2)  # Far from a mean of zero.
-        try:
-            output, expected, bound = subject(x), subject.expected(x), subject.bound(x)
-        except (LawBroken, NotApplicable):
-            return False
-        other = Row(x.x.double(), x.eps, units(named("native"), x.dtype), centring=not subject.CENTRING)
-        as_it = subject.multiplied(x, other.normalised) + (0.0 if x.bias is None else x.bias.double())
-        return within(output, expected, bound).broken and not within(output, as_it, bound).broken
-
-
 def alternating(x: NormInputs, size: float) -> Tensor:
     """Rows t, -t, t, -t, ...; of an odd row the last entry is 0. The mean is 0 exactly."""
     row = torch.full_like(x.x, size)
@@ -388,13 +266,3 @@ def gradient_of(found: Gradients, name: str) -> Tensor:
     if gradient is None:
         raise NotApplicable(f"the output carries no gradient for {name}")
     return gradient.double().cpu()
-
-
-def _vector(case: NormCase, name: str) -> Tensor | None:
-    """A weight or bias: written out, or of the kind that the case names."""
-    kind = getattr(case, name)
-    if kind == "none":
-        return None
-    if name in dict(case.numbers) or kind not in ("ones", "zeros"):
-        return tensor_of(case, name, "normal")
-    return torch.full((case.dim,), float(kind == "ones"), dtype=getattr(torch, case.dtype))

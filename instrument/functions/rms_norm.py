@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from headcheck.functions.norm_modules import EPS
-from headcheck.functions.norms import WEIGHT, Norm, NormCase, NormInputs, NormRole, NormSubject
+from headcheck.functions.norm_role import NormRole
+from headcheck.functions.norms import WEIGHT, Norm, NormCase, NormInputs, NormSubject
 from headcheck.reference.norms import rms_norm
 
 
