@@ -75,7 +75,7 @@ def law(
     symbols. needs: the features without which the law is not applicable. given: functions that bring a drawn
     case to where the law speaks. share: how many examples it gets, 1 being the profile's number. roles: where
     one law is for several roles, their names; it then has an id in each. unless: where it is a convention, what a
-    subject declares that has another, such as empty_rows=nan.
+    subject declares that has another, such as deterministic=False.
     """
 
     def make(check: Callable[[Any, Any], Finding]) -> Law:
