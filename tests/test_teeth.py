@@ -49,7 +49,7 @@ def test_a_fault_breaks_a_law_that_a_person_would_name(name: str) -> None:
     """Each fault is caught, in the gate, by a law that is named for it."""
     fault = FAULTS[name]
     # One dtype is enough to see most, and all are tried where it is not.
-    rows = judged(fault, named_laws(name), PROFILES["gate"], fault.dtypes or ("float32", "float64"))
+    rows = judged(fault, named_laws(name), PROFILES["gate"], fault.dtypes or ("float32",))
     if rows[-1].outcome != "breaks" and not fault.dtypes:
         rows = judged(fault, named_laws(name), PROFILES["gate"])
     assert rows[-1].outcome == "breaks", f"{fault.sentence} {[row.reason for row in rows]}"
@@ -68,7 +68,7 @@ def test_a_fault_that_does_harm_is_caught_from_outside(name: str) -> None:
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_no_law_breaks_a_right_variant(name: str) -> None:
     """What is right, however it is computed, is not failed: every law, every dtype."""
-    a_few = replace(PROFILES["quick"], seeded=2, drawn=1)  # benchmarks/alarms.py asks for more.
+    a_few = replace(PROFILES["quick"], seeded=1, drawn=1)  # benchmarks/alarms.py asks for more.
     rows = judged(VARIANTS[name], list(LAWS.values()), a_few)
     broken = [row for row in rows if row.outcome == "breaks"]
     assert not broken, f"{VARIANTS[name].sentence} {broken[0].id}: {broken[0].reason}"

@@ -14,6 +14,7 @@ of a share that is next to one: the gradient of a score of hardly any weight is 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -61,14 +62,18 @@ _Answer = tuple[Inputs, Tensor, Tensor]
 def shown_by_large_numbers(trial: AttentionSubject, dtype: str) -> tuple[Arithmetic, str]:
     """The model of float32 or float64 whose losses a subject shows, and a note of it; the native one, if none.
 
-    Asked in a copy of the process: a subject may hang on many keys, which is for a law to find.
+    Asked in a copy of the process: a subject may hang on many keys, which is for a law to find. Copies are dear, and
+    hardly any subject loses anything: whether it loses at all is asked of one.
     """
-    if asked_apart(lambda: _loses_what_a_log_sum_exp_loses(trial, dtype), trial.device):
-        return BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE.format(dtype=dtype, model=BY_LOG_SUM_EXP)
-    if asked_apart(lambda: _loses_what_differences_lose(trial, dtype), trial.device):
-        return BY_DIFFERENCES, BY_DIFFERENCES_NOTE.format(dtype=dtype, model=BY_DIFFERENCES)
-    if asked_apart(lambda: _loses_what_shares_lose(trial, dtype), trial.device):
-        return BY_SHARES, BY_SHARES_NOTE.format(dtype=dtype, model=BY_SHARES)
+    losses = (
+        (_loses_what_a_log_sum_exp_loses, BY_LOG_SUM_EXP, BY_LOG_SUM_EXP_NOTE),
+        (_loses_what_differences_lose, BY_DIFFERENCES, BY_DIFFERENCES_NOTE),
+        (_loses_what_shares_lose, BY_SHARES, BY_SHARES_NOTE),
+    )
+    if asked_apart(lambda: any(loses(trial, dtype) for loses, _, _ in losses), trial.device):
+        for loses, model, note in losses:
+            if asked_apart(partial(loses, trial, dtype), trial.device):
+                return model, note.format(dtype=dtype, model=model)
     return named("native"), ""
 
 
