@@ -164,13 +164,16 @@ class Engine:
         """Run a law on one case."""
         self.watch(law, case)
         limit_s, began = self.limit_s, time.perf_counter()
+        comparisons: list[Comparison] = []
         try:
             self._require_sizes(law, case)
             with time_limit(limit_s):
                 found = law.check(self.subject, self.role.build(case, self.subject))
-                comparisons = [found] if isinstance(found, Comparison) else list(found or ())
+                for each in [found] if isinstance(found, Comparison) else found or ():
+                    comparisons.append(each)  # noqa: PERF402 - what was compared before an exception counts
         except NotApplicable as why:
-            return Judged(case, reason=str(why))
+            if not comparisons:
+                return Judged(case, reason=str(why))
         except LawBroken as why:
             return Judged(case, error=str(why))
         except OutOfTime:

@@ -1,5 +1,6 @@
 """Two calls that should agree and do not: which of them is off, and what tells it from the other, in words."""
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ def of_two_calls(found: Comparison, exact: tuple[Tensor, Tensor], calls: tuple[A
     if found.what != OUTPUT:
         return replace(found, against=f"{OUTPUT}{second}")
     errors = [
-        float((side[found.index] - answer.detach().cpu().double()[found.index]).abs())
+        _off(float(side[found.index]), float(answer.detach()[found.index]))
         for side, answer in zip((found.observed, found.expected), exact, strict=True)
     ]
     if errors[1] > errors[0]:
@@ -51,6 +52,13 @@ def told_apart(one: Any, other: Any) -> tuple[str, str]:
         )
         return f" with {first}", f" with {second}"
     return "", f" of a call with another {' and another '.join(name for name, *_ in differ)}"
+
+
+def _off(given: float, exact: float) -> float:
+    """By how much: NaN is as far off as can be, unless it is what is asked for."""
+    if given == exact or (math.isnan(given) and math.isnan(exact)):
+        return 0.0
+    return math.inf if math.isnan(given - exact) else abs(given - exact)
 
 
 def _both_tensors(pair: tuple[str, Any, Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import headcheck
 from headcheck.arithmetic import named
@@ -19,7 +20,7 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
-from headcheck.laws import all_laws, choose
+from headcheck.laws import all_laws, choose, law_named
 from headcheck.pasting import pasted
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, OUTPUT, PLAIN, engine_of
@@ -273,6 +274,34 @@ def test_the_second_gradient_of_the_query_is_looked_at() -> None:
     row = engine_of(Attention(attention)).judge(law)
     assert row.outcome == "breaks"
     assert "gradient of query, the second time" in row.reason
+
+
+def test_a_rate_of_zero_that_is_said_is_another_call_than_none() -> None:
+    """Where the default is no dropout at all, zero may be taken for something else."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float | None = None) -> Tensor:
+        rate = 0.0 if dropout_p is None else dropout_p or 0.5
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+
+    row = engine_of(Attention(attention)).judge(law_named("attention/dropout/a-rate-of-zero-drops-nothing"))
+    assert row.outcome == "breaks"
+
+
+def test_rows_without_keys_that_are_declared_to_give_the_mean_may_have_any_log_sum_exp() -> None:
+    """It is that of scores that were filled in."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
+        return scores.softmax(dim=-1) @ value, scores.logsumexp(dim=-1)
+
+    mean = Attention(attention, masks=("boolean",), returns=("output", "log_sum_exp"), empty_rows="mean")
+    each = law_named("attention/features/log-sum-exp-is-within-the-bound")
+    profile = Profile("some", seeded=60, drawn=0)
+    assert engine_of(mean, profile).judge(each).outcome == "holds"
+    assert engine_of(mean.but(empty_rows=None), profile).judge(each).outcome == "holds"
+    assert engine_of(mean.but(empty_rows="zeros"), profile).judge(each).outcome == "breaks"
 
 
 def test_no_gradient_at_all_is_not_applicable_unless_declared() -> None:

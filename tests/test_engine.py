@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -167,6 +168,16 @@ def test_a_law_that_does_not_apply_says_why() -> None:
     row = on_reference(profile=replace(TINY, seeded=20)).judge(a_law(now_and_then))
     assert (row.outcome, row.reason) == ("holds", "")
     assert 0 < row.examples < 23
+
+
+def test_what_was_compared_before_a_law_stopped_applying_counts() -> None:
+    """A second half of which the law does not speak takes back no break of the first."""
+
+    def in_halves(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+        yield within(x.query, x.query + 1, 0.0)
+        raise NotApplicable("the second half is not spoken of")
+
+    assert on_reference().judge(a_law(in_halves)).outcome == "breaks"
 
 
 def test_a_lacking_feature_is_the_reason() -> None:

@@ -30,6 +30,19 @@ def test_the_side_that_is_off_is_the_one_observed() -> None:
     assert told(compared(5.0, 1.0)) == (5.0, "output without is_causal", 1.0, "output with is_causal")
 
 
+def test_what_is_no_number_is_off() -> None:
+    """It is never what the other call is held to."""
+    nan = float("nan")
+    first, what, second, against = told(compared(1.0, nan))
+    assert (str(first), what, second, against) == (
+        "nan",
+        "output with is_causal",
+        1.0,
+        "output without is_causal",
+    )
+    assert told(compared(nan, 1.0))[1:] == ("output without is_causal", 1.0, "output with is_causal")
+
+
 def test_a_law_that_has_words_of_its_own_keeps_them() -> None:
     """And its order; what is expected is named all the same."""
     assert told(compared(1.0, 5.0, "output of the last query")) == (

@@ -176,7 +176,7 @@ class Edge(Abilities):
                 ordered = to_tiled(of_heads[None], x.kv_heads)[0] if tiled else of_heads
                 tensors[name] = ordered.clone().to(self.device)
         plain: dict[str, Any] = {
-            "dropout_p": x.dropout_p or None,
+            "dropout_p": x.dropout_p,
             "is_causal": x.is_causal or None,
             "scale": x.scale,
             "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,

@@ -40,7 +40,8 @@ class Inputs:
     softcap: float | None = None
     sinks: Tensor | None = None
     alibi_slopes: Tensor | None = None
-    dropout_p: float = 0.0
+    dropout_p: float | None = None
+    """None: it is not given; 0.0 is."""
     alignment: masks.Alignment = "top-left"
     """Where the subject declares the causal diagonal."""
     layout: str = "contiguous"

@@ -80,6 +80,13 @@ class AttentionSubject(Edge):
         mean = forward_bounds(_mean_problem(x.problem), self.arithmetic_for(x), x.narrowest).output
         return torch.where(x.dead_rows[..., None], mean, bound)
 
+    def log_sum_exp_bound(self, x: Inputs) -> Tensor:
+        """How far each log-sum-exp may be from the oracle's; any far where rows without keys do not give zeros."""
+        bound = self.forward_bounds(x).log_sum_exp
+        if self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids:
+            return bound
+        return torch.where(self.special_rows(x), torch.inf, bound)
+
     def special_rows(self, x: Inputs) -> Tensor:
         """The queries (batch, heads, q_len) whose output is a convention's matter, not the softmax's.
 

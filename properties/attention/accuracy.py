@@ -14,7 +14,7 @@ from headcheck.attention.given import (
     without,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, AttentionSubject
+from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, holds, within
 from headcheck.given import alternately, at_least, at_most, one_in, one_of
@@ -290,10 +290,10 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
             refused = f"an axis of length 0 is refused: {refusal}"
             continue
         found.append(within(output, torch.zeros_like(output), 0.0, f"output where {axis} is 0"))
-        if axis == "kv_len" and attention.has("log_sum_exp") and DEAD_ROWS not in attention.avoids:
-            observed = attention.log_sum_exp(y)
+        if axis == "kv_len" and attention.has("log_sum_exp"):
+            observed, limit = attention.log_sum_exp(y), attention.log_sum_exp_bound(y)
             found.append(
-                within(observed, torch.full_like(observed, -torch.inf), 0.0, "log-sum-exp of no keys")
+                within(observed, torch.full_like(observed, -torch.inf), limit, "log-sum-exp of no keys")
             )
     if not found:
         raise NotApplicable(refused)

@@ -100,7 +100,7 @@ def _weights(attention: AttentionSubject, x: Inputs) -> tuple[Tensor, Inputs]:
 def a_weight_is_dropped_or_scaled_up(attention: AttentionSubject, x: Inputs) -> Comparison:
     """With dropout, each weight is either zero or its exact value divided by the chance to be kept."""
     weights, y = _weights(attention, x)
-    kept = 1 - y.dropout_p
+    kept = 1 - _rate(x)
     exact = attention.expected(y) / kept
     limit = (attention.bound(y) + 4 * torch.finfo(x.dtype).eps * attention.expected(y)) / kept
     return within(weights, torch.where(weights == 0, 0.0, exact), limit, "weight")
@@ -116,9 +116,9 @@ def a_weight_is_dropped_or_scaled_up(attention: AttentionSubject, x: Inputs) -> 
 )
 def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The share of dropped weights is the rate, as far as chance allows (Chernoff's bound at 1e-12)."""
-    weights, y = _weights(attention, x)
+    weights, _ = _weights(attention, x)
     dropped = (weights[..., : x.kv_len] == 0)[x.may_attend].double()
-    share, rate = float(dropped.mean()) if dropped.numel() else 0.0, y.dropout_p
+    share, rate = float(dropped.mean()) if dropped.numel() else 0.0, _rate(x)
     if _improbable(share, rate, dropped.numel()):
         raise LawBroken(f"{share:.2%} of {dropped.numel():,} weights are dropped, at a rate of {rate:.0%}")
     return none("rates that chance does not explain")
@@ -205,8 +205,8 @@ def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -
     with _seeded(x):
         output, found = attention.output_and_gradients(y, cotangent)
     # With the identity as values, scaling the cotangent by what dropout did is dropout.
-    scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - y.dropout_p))
-    plain = y.but(dropout_p=0.0)
+    scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - _rate(y)))
+    plain = y.but(dropout_p=None)
     exact = plain.problem.gradients(scaled)._asdict()
     bounds = attention.gradient_bounds(plain, scaled).of("query", "key", times=2)
     exact["value"], bounds["value"] = _value_gradient(attention, y, output.double(), cotangent.double())
@@ -218,7 +218,7 @@ def _value_gradient(
 ) -> tuple[Tensor, Tensor]:
     """dV = W^T dO for the weights W that this very call showed, and its bound: each product and sum rounds once more."""
     unit = torch.finfo(y.dtype).eps
-    off = 2 * attention.bound(y) / (1 - y.dropout_p) + (y.q_len + 6) * unit * weights.abs()
+    off = 2 * attention.bound(y) / (1 - _rate(y)) + (y.q_len + 6) * unit * weights.abs()
     weights, off = weights[..., : y.kv_len], off[..., : y.kv_len]
 
     def per_key_head(each: Tensor) -> Tensor:
@@ -267,8 +267,9 @@ def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> C
 
 @law(
     source="dropout_p = 0 is no dropout",
-    formula="f(x, dropout_p = 0) twice: the same bits",
-    guards="A default rate that is applied in evaluation (pytorch 124464, timm 1978).",
+    formula="f(x, dropout_p = 0) = f(x), bit for bit",
+    guards="A default rate that is applied in evaluation (pytorch 124464, timm 1978); a rate of zero "
+    "that is said, taken for the default.",
     needs=("dropout",),
     share=0.3,
 )

@@ -269,7 +269,7 @@ def recording_gradients_changes_nothing(attention: AttentionSubject, x: Inputs) 
     found, plain = watching.recorded(attention, x, log_sum_exp=also), attention.answer(x, log_sum_exp=also)
     yield within(found.output, plain.output, 2 * attention.bound(x), "output, gradients recorded")
     if found.log_sum_exp is not None and plain.log_sum_exp is not None:
-        limit = 2 * attention.forward_bounds(x).log_sum_exp
+        limit = 2 * attention.log_sum_exp_bound(x)
         yield within(found.log_sum_exp, plain.log_sum_exp, limit, "log-sum-exp, gradients recorded")
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
@@ -34,7 +34,7 @@ def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparis
     memory = model.memory(x.source)
     first = model.decoded(x.target, memory)
     model.decoded(model.another(x).target, memory)
-    return same(model.decoded(x.target, memory), first, "logits, the second time")
+    return model.unchanged(model.decoded(x.target, memory), first, x, "logits, the second time")
 
 
 @law(
