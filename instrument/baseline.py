@@ -9,9 +9,9 @@
     reference = "none found"
     intermittent = true                             # may be left out: it shows at some seeds only
 
-An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when laws of its
-are judged and none of them breaks, unless it is intermittent. Outside of its versions it says nothing: then what
-breaks is new.
+An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when all laws of its
+were asked, some are judged and none of them breaks, unless it is intermittent. Outside of its versions it says nothing:
+then what breaks is new.
 """
 
 import operator
@@ -36,6 +36,8 @@ KINDS = {
 }
 FIELDS = ("subject", "law", "reason", "kind", "versions", "reference")
 OPTIONAL = ("intermittent",)
+_CLAUSE = r"(>=|<=|==|>|<)\s*(\d[\w.]*)"
+_RANGE = re.compile(rf"(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)(?P<clauses>\s*{_CLAUSE}(?:\s*,\s*{_CLAUSE})*)?\s*")
 _COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
 
 
@@ -108,9 +110,14 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
 
 
 def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
-    """Whether laws of an entry that shows in every run were judged, and none breaks; outcomes: law -> what it was."""
-    mine = {outcome for law, outcome in outcomes.items() if entry.speaks_of(law)}
-    return not entry.intermittent and "holds" in mine and "breaks" not in mine
+    """Whether all laws of an entry that shows in every run were asked, and none breaks; outcomes: law -> what it was.
+
+    Of some of them alone, as `--law` chooses them, nothing follows.
+    """
+    roles = {law.partition("/")[0] for law in outcomes}
+    mine = [law for law in all_laws() if entry.speaks_of(law) and law.partition("/")[0] in roles]
+    found = {outcomes.get(law, "not asked") for law in mine}
+    return not entry.intermittent and "holds" in found and not found & {"breaks", "not asked"}
 
 
 def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
@@ -140,11 +147,11 @@ def in_range(versions: str) -> bool:
 
 
 def _range(versions: str) -> tuple[str, list[tuple[str, str]]]:
-    name, _, clauses = versions.partition(" ")
-    found = re.findall(r"(>=|<=|==|>|<)\s*([\w.]+)", clauses)
-    if not found and clauses.strip():
+    """A package, and what is asked of its version."""
+    read = _RANGE.fullmatch(versions)
+    if read is None:
         raise HeadcheckError(f"cannot read the versions {versions!r}; write 'package >=1.2, <2'")
-    return name, found
+    return read["name"], re.findall(_CLAUSE, read["clauses"] or "")
 
 
 def _numbers(version_text: str) -> tuple[int, ...]:
@@ -156,6 +163,25 @@ def _numbers(version_text: str) -> tuple[int, ...]:
 
 
 def _known(entry: Any, where: str) -> Known:
+    _require_texts(entry, where)
+    if entry["kind"] not in KINDS:
+        raise HeadcheckError(f"{where}: the kind {entry['kind']!r} is none of {', '.join(KINDS)}")
+    if entry["versions"]:
+        _range(entry["versions"])
+    laws = (entry["law"],) if isinstance(entry["law"], str) else tuple(entry["law"])
+    for pattern in laws:
+        if not any(fnmatchcase(law, pattern) for law in all_laws()):
+            raise HeadcheckError(f"{where}: no law matches {pattern!r}; `headcheck laws` lists them")
+    if not isinstance(intermittent := entry.get("intermittent", False), bool):
+        raise HeadcheckError(f"{where}: intermittent is true or false, not {intermittent!r}")
+    texts = {name: entry[name] for name in FIELDS if name != "law"}
+    return Known(laws=laws, intermittent=intermittent, **texts)
+
+
+def _require_texts(entry: Any, where: str) -> None:
+    """HeadcheckError: the entry is no table of the fields that there are, each a text."""
+    if not isinstance(entry, Mapping):
+        raise HeadcheckError(f"{where}: {entry!r} is no table; write [[deviation]] above its fields")
     for what, names in (
         ("missing", set(FIELDS) - set(entry)),
         ("unknown", set(entry) - {*FIELDS, *OPTIONAL}),
@@ -164,14 +190,7 @@ def _known(entry: Any, where: str) -> Known:
             fields = f"the fields are {', '.join(FIELDS)}, and {', '.join(OPTIONAL)} where it applies"
             told = f"{fields}; {what}: {', '.join(sorted(names))}"
             raise HeadcheckError(f"{where}: {told}")
-    if entry["kind"] not in KINDS:
-        raise HeadcheckError(f"{where}: the kind {entry['kind']!r} is none of {', '.join(KINDS)}")
-    _range(entry["versions"])
-    laws = (entry["law"],) if isinstance(entry["law"], str) else tuple(entry["law"])
-    for pattern in laws:
-        if not any(fnmatchcase(law, pattern) for law in all_laws()):
-            raise HeadcheckError(f"{where}: no law matches {pattern!r}; `headcheck laws` lists them")
-    if not isinstance(intermittent := entry.get("intermittent", False), bool):
-        raise HeadcheckError(f"{where}: intermittent is true or false, not {intermittent!r}")
-    texts = {name: str(entry[name]) for name in FIELDS if name != "law"}
-    return Known(laws=laws, intermittent=intermittent, **texts)
+    for name in FIELDS:
+        given = entry[name] if name == "law" and isinstance(entry[name], list) else [entry[name]]
+        if not all(isinstance(each, str) for each in given):
+            raise HeadcheckError(f"{where}: {name} is {entry[name]!r}, which is no text")

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`headcheck SUBJECT` is `headcheck verify SUBJECT`; "
         "`headcheck` alone judges torch's own attention. "
         "SUBJECT: a built-in name, package.module:attribute, or path/to/file.py:attribute. "
-        "Exit codes: 0 all laws hold, 1 a law is broken, 2 nothing could be judged.",
+        "Exit codes: 0 all laws hold, 1 a law is broken, 2 not all could be judged.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"headcheck {__version__}")

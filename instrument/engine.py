@@ -209,7 +209,7 @@ class Engine:
         return math.inf if left_s == math.inf else max(LEAST_SHRINK_S, left_s * SHRINK_SHARE)
 
     def _glances(self, law: Law) -> int:
-        """So many examples are a first look at a law: they are run again later, a twenty-fifth of the work."""
+        """So many examples are a first look at a law, one in 25: they are run again later."""
         return math.ceil(self._share(self.profile.seeded, law) / 25)
 
     def _prepared(self, law: Law, case: Any) -> Any:

@@ -20,6 +20,7 @@ from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
+from headcheck.time_limits import LONGEST_S
 from headcheck.verdict import Hint, LawResult, Verdict
 
 MANY = 10
@@ -28,8 +29,6 @@ REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
 """How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
-LONGEST_S = 1e9
-"""More seconds than anybody waits."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -52,13 +51,17 @@ def verify(
     """Judge a subject by the laws of its role.
 
     subject: a callable, a declaration (`headcheck.Attention(...)`), or a SUBJECT as on the command line.
+    role: what the subject's name or class tells, or attention. profile: quick, gate or deep, or a `Profile`.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
-    that the subject supports. declare: FIELD=VALUE, as on the command line, or a mapping. timeout: seconds that one
-    call may take before it counts as hung. laws: parts of law ids; all laws by default. isolate: judge in
-    processes of their own, so that a subject that crashes or hangs in native code is a finding too. on_row: told
-    of each row.
+    that the subject supports. device: the first that it declares, or cpu. declare: FIELD=VALUE, as on the command line,
+    or a mapping. timeout: seconds that one call may take before it counts as hung. laws: parts of law ids; all laws by
+    default. isolate: judge in a process of its own, so that a subject that crashes or hangs in native code is a finding
+    too. processes: so many at a time; more than one are processes of their own anyway. on_row: told of each row.
+    HeadcheckError: the subject cannot be had, or an argument is none.
     """
-    _require_no_other(unknown)
+    _require_no_other(verify, unknown)
+    if processes < 1:
+        raise HeadcheckError(f"processes={processes} is no number of processes; 1 is the least")
     plan = make_plan(
         subject,
         role=role,
@@ -85,17 +88,26 @@ def verify(
     return verdict_of(plan, prepared.introduction, in_order, time.perf_counter() - began)
 
 
-def _require_no_other(keywords: Collection[str]) -> None:
-    """TypeError: a keyword that `verify` does not have, such as law= for laws=."""
-    known = [name for name in inspect.signature(verify).parameters if name not in ("subject", "unknown")]
+def _require_no_other(
+    function: Callable[..., Any], keywords: Collection[str], options: Callable[..., Any] | None = None
+) -> None:
+    """TypeError: a keyword that a function does not have, such as law= for laws=. options: who has them, if not it."""
+    parameters = inspect.signature(options or function).parameters
+    known = [name for name in parameters if name not in ("subject", "unknown")]
     for name in keywords:
+        if options and name in known:
+            continue
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"
-        raise TypeError(f"verify() takes no {name}=; {hint}")
+        raise TypeError(f"{function.__name__}() takes no {name}=; {hint}")
 
 
 def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
-    """Judge one law on one case, as it was printed; the row's counterexample shows what was compared."""
+    """Judge one law on one case, as it was printed; the row's counterexample shows what was compared.
+
+    options: those of `verify` that say how the subject is called: role, profile, seed, dtype, device, declare, timeout.
+    """
+    _require_no_other(replay, options, make_plan)
     plan = make_plan(subject, **options)
     with undisturbed():
         return plan.loaded().prepared().replayed(law_named(law_id), case)
@@ -225,8 +237,10 @@ def merged(earlier: LawResult | None, row: LawResult) -> LawResult:
     """What two passes with different seeds say of one law together."""
     if earlier is None:
         return row
+    shown = row.counterexample
     return replace(
         row,
+        counterexample=shown and replace(shown, found_after=earlier.examples + shown.found_after),
         outcome="holds" if row.outcome == "not-applicable" else row.outcome,
         reason="" if row.outcome == "not-applicable" else row.reason,
         examples=earlier.examples + row.examples,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
+from headcheck.results import append_result, no_results, read_results
 from headcheck.subjects import BuiltIn, builtins, named
 from headcheck.verdict import Counterexample, LawResult, Verdict
 
@@ -97,7 +98,7 @@ def judge_all(
             for future in as_completed(running):
                 record = future.result()
                 done[record.subject] = record
-                _append(file, record)
+                append_result(file, asdict(record))
                 told(record)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True, wait=False)
@@ -127,26 +128,13 @@ def judged(
 
 
 def read_records(file: Path | None) -> list[Record]:
-    """The records of a file; a last line that was cut off is left out."""
-    if file is None or not file.exists():
-        return []
-    return list(_read(file))
-
-
-def _read(file: Path) -> Iterator[Record]:
-    for line in file.read_text(encoding="utf-8").splitlines():
-        try:
-            yield Record(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-
-
-def _append(file: Path | None, record: Record) -> None:
-    if file is None:
-        return
-    cut_off = file.exists() and file.read_bytes()[-1:] not in (b"\n", b"")
-    with file.open("a", encoding="utf-8") as out:
-        out.write(("\n" if cut_off else "") + json.dumps(asdict(record)) + "\n")
+    """The records of a file. HeadcheckError: it holds something else."""
+    what = "records of `headcheck matrix`"
+    rows = read_results(file, what)
+    try:
+        return [Record(**row) for row in rows]
+    except TypeError as problem:
+        raise no_results(Path(str(file)), what) from problem
 
 
 def _run(command: list[str], limit_s: float, started: Callable[[subprocess.Popen[str]], None]) -> str:

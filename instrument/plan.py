@@ -81,8 +81,13 @@ class Plan:
         options += [("--declare", each) for each in self.declared]
         options += [("--timeout", f"{self.timeout_s:g}")] if self.timeout_s else []
         given = [part for option, value in options if value for part in (option, value)]
-        seed = ["--seed", str(self.seed)] if self.seed else []
+        seed = ["--seed", str(self.seed)] if self._says_its_seed else []
         return shlex.join(["headcheck", word, self.spec, *arguments, *given, *seed])
+
+    @property
+    def _says_its_seed(self) -> bool:
+        """Whether a line has to: left out, it is 0, or a fresh one where the profile is deep."""
+        return self.seed != 0 or self.profile.name == "deep"
 
     def replay(self, law: Law, case: object) -> str:
         """The line that shows exactly this case."""
@@ -93,7 +98,8 @@ class Plan:
         """The line that judges one law only."""
         name = self.profile.name
         line = self.command("verify", "--law", law_id, *([] if name == "gate" else ["--profile", name]))
-        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={name!r}{self._keywords})"
+        profile = name if name in PROFILES else self.profile
+        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={profile!r}{self._keywords})"
 
     @property
     def probe(self) -> str:
@@ -111,10 +117,11 @@ class Plan:
             "dtype": self.dtypes,
             "device": self.device,
             "role": self.role,
-            "seed": self.seed,
+            "declare": self.declared,
+            "timeout": self.timeout_s,
         }
-        given["declare"], given["timeout"] = self.declared, self.timeout_s
-        return "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        seed = f", seed={self.seed}" if self._says_its_seed else ""
+        return "".join(f", {name}={value!r}" for name, value in given.items() if value) + seed
 
 
 @dataclass(frozen=True)

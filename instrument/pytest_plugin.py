@@ -118,6 +118,7 @@ class LawItem(pytest.Item):
             ("outcome", row.outcome),
             ("examples", row.examples),
             ("worst_error_over_bound", row.worst_error_over_bound),
+            ("unfinished", session.unfinished),
         ]
         if row.outcome == "not-applicable":
             pytest.skip(f"not applicable: {row.reason}")
@@ -159,6 +160,8 @@ class Session:
         self.by_law: dict[str, str] = {}
         self.workers: Workers | None = None
         self.problem = ""
+        self.unfinished = ""
+        """What was left out of all that were judged, and why: then the subject is not said to conform."""
         self.notes: Sequence[str] = ()
 
     def pytest_sessionstart(self) -> None:
@@ -202,6 +205,7 @@ class Session:
             raise
         if workers.bugs:
             raise RuntimeError(f"this is a bug in headcheck, please report it: {workers.bugs.pop()}")
+        self.unfinished = workers.unfinished
         return with_only(workers.plan, row)
 
     @cached_property
@@ -254,6 +258,7 @@ class Session:
         if report.when == "call" and "law" in properties:
             self.outcomes[str(properties["outcome"])] += 1
             self.by_law[str(properties["law"])] = str(properties["outcome"])
+            self.unfinished = self.unfinished or str(properties["unfinished"])
         elif "::" in report.nodeid and report.nodeid.startswith("properties/") and report.when == "call":
             self.outcomes["not judged"] += 1
 
@@ -263,7 +268,7 @@ class Session:
         controls = not hasattr(self.config, "workerinput")
         if controls and self.outcomes and not self._judged and session.exitstatus in (0, 1):
             session.exitstatus = 2
-        if controls and self._is_left_out and session.exitstatus == 0:
+        if controls and (self._is_left_out or self.unfinished) and session.exitstatus == 0:
             session.exitstatus = 2
         if controls and session.exitstatus == 0 and self._judged and self.fixed:
             session.exitstatus = 1
@@ -304,6 +309,8 @@ class Session:
             terminalreporter.line(note)
         for each in self.fixed:
             terminalreporter.line(f"{each.told_as_fixed}: take it out of the baseline", red=True)
+        if self.unfinished:
+            terminalreporter.line(f"NOT FINISHED: {self.unfinished} (exit code 2)", red=True, bold=True)
         if not self._judged:
             terminalreporter.line(
                 "NO LAW COULD BE JUDGED: this is no pass (exit code 2)", red=True, bold=True

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+LONGEST_S = 1e9
+"""More seconds than anybody waits."""
 AGAIN_S = 0.05
 """Seconds until it is looked again whether an import has ended."""
 

@@ -25,6 +25,7 @@ from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
 from headcheck.forks import Fate, end_with, fate_of
+from headcheck.hangs import Hangs
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
 from headcheck.verdict import LawResult
@@ -208,11 +209,14 @@ def _smaller(task: Task, engine: Engine, sign_of_life: Callable[[], None]) -> La
 
 
 def _fate(law: Law, case: Any, engine: Engine) -> Fate:
+    limit_s = engine.limit_s
+
     def example() -> bool:
         engine.watch = lambda law, case: None
-        # Ours ends last: what hangs in Python is waited for as what hangs in native code is, by the parent of the copy.
-        engine.profile = replace(engine.profile, limit_s=2 * engine.profile.limit_s)
+        # Its own limit comes last: what hangs in Python is waited for as what hangs in native code is, by the parent.
+        engine.hangs = Hangs()
+        engine.profile = replace(engine.profile, limit_s=2 * limit_s)
         engine.example(law, case)
         return True
 
-    return fate_of(example, engine.profile.limit_s)
+    return fate_of(example, limit_s)

@@ -54,6 +54,22 @@ def test_a_subject_that_no_law_was_run_on_is_no_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_what_was_left_out_is_no_pass(tmp_path: Path, spread: tuple[str, ...]) -> None:
+    """What crashes in 16 bits is judged in float32 only; all that was judged holds, and the exit code is 2."""
+    (tmp_path / "crash.py").write_text(
+        "import os, torch\n"
+        "def attention(query, key, value):\n"
+        "    if query.element_size() == 2: os._exit(3)\n"
+        "    return torch.nn.functional.scaled_dot_product_attention(query, key, value)\n"
+    )
+    chosen = ("--pyargs", "headcheck.properties", "-k", "one-key-gives", *spread)
+    done = pytest_run(tmp_path, "--subject", "crash.py:attention", "--headcheck-profile", "quick", *chosen)
+    assert "1 passed" in done.stdout
+    assert "NOT FINISHED: judged in float32 only: the process ended with exit status 3" in done.stdout
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
 def test_a_broken_law_fails_with_its_counterexample(tmp_path: Path, spread: tuple[str, ...]) -> None:
     """Failure, skip and pass are told apart, in one process and in several, and in JUnit's XML."""
     chosen = "default-scale or duplicated-keys or softcap-caps"

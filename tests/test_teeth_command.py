@@ -9,6 +9,7 @@ import pytest
 
 from headcheck.command import main
 from headcheck.engine import PROFILES
+from headcheck.results import append_result, read_results
 from headcheck.teeth.campaign import read
 from headcheck.teeth.corpus import held_out, load
 from headcheck.teeth.summary import cover
@@ -163,11 +164,40 @@ def test_what_is_no_corpus_is_told_in_one_line(
 def test_foreign_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file of something else is neither read nor written over."""
     results = tmp_path / "notes.txt"
-    results.write_text("my notes\n")
     line = ["teeth", "--corpus", corpus(tmp_path, (FAULT,)), "--results", str(results)]
-    assert main(line) == 2
-    assert "holds no results" in capsys.readouterr().err
-    assert results.read_text() == "my notes\n"
+    for notes in ("my notes\n", "my notes", '{"a": 1}', "[1]\n"):
+        results.write_text(notes)
+        assert main(line) == 2
+        assert "holds no results" in capsys.readouterr().err
+        assert results.read_text() == notes
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is judged that could not be kept."""
+    lost = str(tmp_path / "no-such-folder" / "results.jsonl")
+    assert main(["teeth", "--corpus", corpus(tmp_path, (FAULT,)), "--results", lost]) == 2
+    assert capsys.readouterr().err.startswith(f"headcheck: cannot write --results {lost}: No such file")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '{"b": 2}\n'),
+        ('{"a": 1}\n', '{"a": 1}\n{"b": 2}\n'),
+        ('{"a": 1}\n{"c', '{"a": 1}\n{"b": 2}\n'),
+        ('{"a": 1}', '{"a": 1}\n{"b": 2}\n'),
+        ('{"a', '{"b": 2}\n'),
+    ],
+)
+def test_a_last_line_that_was_cut_off_is_written_over(tmp_path: Path, before: str, after: str) -> None:
+    """As after a run that was killed; all others stay."""
+    file = tmp_path / "results.jsonl"
+    file.write_text(before)
+    append_result(file, {"b": 2})
+    assert file.read_text() == after
+    assert read_results(file, "results")[-1] == {"b": 2}
 
 
 def test_a_cover_catches_all() -> None:

@@ -23,6 +23,7 @@ import headcheck
 from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError, SubjectError
+from headcheck.judging import make_plan, merged
 from headcheck.library import SETTINGS
 from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
 from tests import kernels
@@ -241,6 +242,32 @@ def test_a_counterexample_is_replayed_by_its_case() -> None:
     assert headcheck.replay(kernels.right, row.id, case, **options).outcome == "holds"
 
 
+def test_a_keyword_that_there_is_not_is_told_with_the_one_that_is_meant() -> None:
+    """Of `verify` and of `replay`, which has fewer."""
+    with pytest.raises(TypeError, match=r"verify\(\) takes no law=; did you mean laws=\?"):
+        headcheck.verify(kernels.right, law="x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"replay\(\) takes no dtyp=; did you mean dtype=\?"):
+        headcheck.replay(kernels.right, "x", "", dtyp="float32")
+
+
+def test_the_line_of_one_law_gives_the_same_again() -> None:
+    """With the seed where it would be drawn afresh, and a profile of one's own as Python writes it."""
+    deep = make_plan(kernels.right, profile="deep", seed=0)
+    assert deep.only("a/b").endswith("--profile deep --seed 0")
+    assert make_plan(kernels.right, seed=0).only("a/b").endswith("--law a/b")
+    mine = Profile("mine", seeded=3, drawn=0)
+    line = make_plan(lambda query, key, value: value, profile=mine, seed=2).only("a/b")
+    assert line == f"headcheck.verify(subject, laws='a/b', profile={mine!r}, seed=2)"
+
+
+def test_a_break_of_a_later_pass_is_found_after_the_examples_of_all() -> None:
+    """As --fuzz makes them, one after the other."""
+    shown = merged(replace(HOLDS, id=BREAKS.id, examples=130), BREAKS).counterexample
+    assert shown is not None
+    assert BREAKS.counterexample is not None
+    assert shown.found_after == 130 + BREAKS.counterexample.found_after
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -249,6 +276,7 @@ def test_a_counterexample_is_replayed_by_its_case() -> None:
         ({"laws": "no-such-law"}, "no law of the role attention matches 'no-such-law'"),
         ({"device": "cuda:77"}, "torch cannot compute on 'cuda:77' here"),
         ({"role": "juggling"}, "no role 'juggling'"),
+        ({"processes": 0}, "processes=0 is no number of processes"),
     ],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:

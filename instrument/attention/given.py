@@ -75,11 +75,6 @@ def default_scale(case: Case) -> Case:
     return case.but(scale=None)
 
 
-def plain(case: Case) -> Case:
-    """None of the features that add to the softmax: no sinks, no softcap, no ALiBi, no window."""
-    return case.but(sinks=False, softcap=None, alibi=False, window=None)
-
-
 def without(*features: str) -> Repair:
     """None of the features named: 'sinks', 'softcap', 'alibi', 'window'."""
     off: dict[str, object] = {"sinks": False, "softcap": None, "alibi": False, "window": None}

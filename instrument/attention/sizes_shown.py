@@ -108,7 +108,9 @@ class _Trial:
     def refusals(self, sizes: Sequence[tuple[int, int]], **more: Any) -> dict[tuple[int, int], str]:
         """Length and dim of calls that are refused -> in which words."""
         failures = {size: self.failure(*size, **more) for size in sizes}
-        return {size: _said(each) for size, each in failures.items() if each is not None and is_refusal(each)}
+        return {
+            size: _said(each) for size, each in failures.items() if each is not None and refuses_a_size(each)
+        }
 
     def narrowed(self, length: int, dim: int) -> tuple[Attention, list[str]]:
         """The declaration with what is refused left out. A call of that length and that dim returns."""
@@ -160,7 +162,7 @@ class _Trial:
         return next(iter(self.refusals([(length, dim)], **fields).values()), "")
 
 
-def is_refusal(problem: BaseException) -> bool:
+def refuses_a_size(problem: BaseException) -> bool:
     """Whether an exception says that such sizes are not taken; others are for the laws to tell."""
     if isinstance(problem, RuntimeError) and not isinstance(problem, NotImplementedError):
         return bool(SAYING_SO.search(str(problem)))

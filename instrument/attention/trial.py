@@ -26,9 +26,9 @@ from headcheck.attention.trying import (
     attempt,
     built,
     failure_of,
-    is_refusal,
     is_right,
     is_right_on,
+    refuses_an_argument,
 )
 from headcheck.calling import DidNotReturn, OtherDtype, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -185,7 +185,7 @@ def _refused(trial: AttentionSubject) -> dict[str, str]:
             failure = _failure_of_all(trial, ways, **asked)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
-            elif is_refusal(failure):
+            elif refuses_an_argument(failure):
                 refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
     if {"boolean", "additive"} <= {*trial.refused, *refused}:
         refused["attn_mask"] = {**trial.refused, **refused}["additive"]

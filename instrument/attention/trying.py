@@ -35,8 +35,10 @@ def failure_of(trial: AttentionSubject, x: Inputs, **asked: bool) -> LawBroken |
     return None
 
 
-def is_refusal(failure: LawBroken | NotApplicable | None) -> bool:
-    """Whether a call was refused in so many words; what else goes wrong is for laws to say."""
+def refuses_an_argument(failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether a call was refused in so many words, a TypeError among them, as of a keyword that a function underneath
+    does not know; what else goes wrong is for laws to say.
+    """
     return isinstance(failure, SubjectRaised) and isinstance(
         failure.problem, ValueError | TypeError | AssertionError
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
+from headcheck.time_limits import LONGEST_S
 
 MOST_PROCESSES = 4
 
@@ -66,7 +67,7 @@ def seconds(text: str) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e9:
+    if not 0 < number < LONGEST_S:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
     return number
 

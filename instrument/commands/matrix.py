@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     known = read_baseline(arguments.baseline) if arguments.baseline else ()
     require_writable(arguments.page, "--page")
+    require_writable(arguments.resume, "--resume")
     here, missing = chosen(arguments.only, arguments.subjects)
     told: list[Record] = []
 

@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.teeth.trial import Way
 
     require_writable(arguments.page, "--page")
+    require_writable(arguments.results, "--results")
     place = arguments.corpus or HERE
     corpus = load(place)
     faults, variants = corpus.wrong.values(), corpus.right.values()

@@ -1,6 +1,5 @@
 """Many trials, spread over processes; what was found is kept in a file, so that a long campaign can go on later."""
 
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import torch
 from headcheck.engine import PROFILES
 from headcheck.errors import HeadcheckError
 from headcheck.forks import end_with
+from headcheck.results import append_result, no_results, read_results
 from headcheck.teeth.corpus import load
 from headcheck.teeth.trial import Outcome, Way, tried
 
@@ -44,9 +44,7 @@ class Campaign:
         wanted = [self._key(name, seed) for seed in self.seeds for name in self.names]
         for outcome in self._judged([each for each in wanted if each not in known]):
             known[key(outcome)] = outcome
-            if self.results:
-                with self.results.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(outcome)) + "\n")
+            append_result(self.results, asdict(outcome))
             self.told(outcome)
         return [known[each] for each in wanted]
 
@@ -96,15 +94,14 @@ def key(outcome: Outcome) -> Key:
 
 def read(path: Path) -> list[Outcome]:
     """The outcomes of a file; none where it does not exist yet. Raises HeadcheckError where it holds other things."""
-    if not path.exists():
-        return []
+    what = "results of `headcheck teeth`"
+    rows = read_results(path, what)
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [
             Outcome(**{**_known(row), "broken": tuple(row["broken"]), "way": Way(row["way"])}) for row in rows
         ]
     except (ValueError, TypeError, KeyError) as problem:
-        raise HeadcheckError(f"{path} holds no results of `headcheck teeth`; name another file") from problem
+        raise no_results(path, what) from problem
 
 
 def _known(row: dict[str, Any]) -> dict[str, Any]:
