@@ -1,4 +1,4 @@
-"""How a tensor lies in memory. Each takes a tensor and gives one equal to it, freshly allocated."""
+"""How a tensor lies in memory. Each but `memory_of` takes a tensor and gives one equal to it, freshly allocated."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,12 @@ from torch import Tensor
 
 FOREIGN = 7.0
 """What stands in memory beside the tensor's own numbers."""
+
+
+def memory_of(x: Tensor) -> Tensor:
+    """All of the memory behind a tensor, what lies between its rows included; not a copy."""
+    size = x.untyped_storage().nbytes() // x.element_size()
+    return torch.as_strided(x.detach(), (size,), (1,), 0)
 
 
 def contiguous(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 from headcheck.errors import SubjectError
 from headcheck.recognising import is_declaration, is_module_class, role_name
@@ -122,8 +123,8 @@ def _module(name: str) -> ModuleType:
 def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SubjectError(f"there is no file {path}")
-    # A name of its own: a user's random.py must not take the place of the standard library's.
-    name = f"headcheck_subject_file_{path.stem}"
+    # A name of its own: a user's random.py must take the place neither of the standard library's nor of another folder's.
+    name = f"headcheck_subject_file_{path.stem}_{crc32(bytes(path.resolve())):08x}"
     spec = spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise SubjectError(f"{path} is no Python file")

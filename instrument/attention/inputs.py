@@ -20,6 +20,9 @@ from headcheck.reference.positions import alibi_bias, alibi_slopes
 BIAS_FORMS = ("additive", "lowest", "bias")
 
 
+TENSORS = ("query", "key", "value", "attn_mask", "sinks", "alibi_slopes")
+
+
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """What the canonical call is given: contiguous CPU tensors in the dtype under test.
@@ -54,6 +57,12 @@ class Inputs:
     def but(self, **changes: Any) -> "Inputs":
         """The same inputs with some replaced."""
         return dataclasses.replace(self, **changes)
+
+    def cast(self, dtype: torch.dtype) -> "Inputs":
+        """The same numbers in another dtype; a boolean mask stays one."""
+        given = {name: getattr(self, name) for name in TENSORS}
+        changed = {n: t.to(dtype) for n, t in given.items() if t is not None and t.dtype != torch.bool}
+        return self.but(**changed, generic=False)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -131,14 +131,11 @@ def _with_tensors(case: Case, tensors: dict[str, Tensor]) -> Case:
     return case.but(numbers=numbers)
 
 
-# Axis of each tensor that goes with each field of the case.
 _AXES = {
-    "batch": {"query": 0, "key": 0, "value": 0, "mask": 0, "cotangent": 0},
-    "q_len": {"query": 2, "mask": 2, "cotangent": 2},
-    "kv_len": {"key": 2, "value": 2, "mask": 3},
-    "head_dim": {"query": 3, "key": 3},
-    "value_dim": {"value": 3, "cotangent": 3},
+    field: {name: axes.index(field) for name, axes in Case.AXES.items() if field in axes}
+    for field in ("batch", "q_len", "kv_len", "head_dim", "value_dim")
 }
+"""Field of the case -> tensors that have it, and as which axis. Heads go with those of the key, and are not here."""
 
 
 def _without_one(case: Case) -> Iterator[Case]:

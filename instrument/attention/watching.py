@@ -13,17 +13,12 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.forks import can_fork, fate_of
 from headcheck.kept import graphs_followed_back
+from headcheck.layouts import memory_of
 
 PATIENCE_S = 10.0
 """Wall seconds for a call in a copy of the process."""
 
 INPUTS = ("query", "key", "value")
-
-
-def _memory(tensor: Tensor) -> Tensor:
-    """All of the memory behind a tensor, what lies between its rows included."""
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return torch.as_strided(tensor.detach(), (size,), (1,), 0)
 
 
 def before_and_after(
@@ -35,13 +30,13 @@ def before_and_after(
     """
     arguments = subject.arguments_for(x)
     given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
-    before = {name: _memory(tensor).clone() for name, tensor in given.items()}
+    before = {name: memory_of(tensor).clone() for name, tensor in given.items()}
     if gradients:
         subject.want_gradients(arguments)
     with torch.set_grad_enabled(gradients):
         subject.run(x, arguments)
     for name, tensor in given.items():
-        yield name, before[name], _memory(tensor).clone()
+        yield name, before[name], memory_of(tensor).clone()
 
 
 def kept_and_written_to(subject: AttentionSubject, x: Inputs) -> list[str]:

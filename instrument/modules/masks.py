@@ -1,12 +1,16 @@
 """How a module takes the mask of what is padding: a rank, a kind, and what True says."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 MaskKind = Literal["boolean", "number", "additive"]
+SIDES = ("right", "left")
+"""On which padding may stand."""
 RANKS = (2, 4, 3)
 """(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
@@ -50,3 +54,11 @@ def real_is_true(keyword: str, declared: str | None) -> bool:
     if declared is not None:
         return declared == "real"
     return not keyword.endswith(PADDING_IS_TRUE)
+
+
+def forms_to_try(said: Any, keyword: str, ranks: Sequence[int] = RANKS) -> Iterator[MaskForm]:
+    """The forms that a mask of that name may have: as the declaration says, where it does."""
+    polarity = real_is_true(keyword, said.true_means)
+    kinds = (said.mask_kind,) if said.mask_kind else KINDS
+    tried = (said.mask_rank,) if said.mask_rank else ranks
+    return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, tried))

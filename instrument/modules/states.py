@@ -14,7 +14,7 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
+from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
@@ -25,7 +25,6 @@ STATES = ("encoder", "decoder")
 """The roles that share the laws of properties/states."""
 EMPTY = inspect.Parameter.empty
 NAMES = ("last_hidden_state",)
-SIDES = ("right", "left")
 FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
 OF_PADDING = ("is_real", "padding_mask")
@@ -309,11 +308,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
         return False
 
     def _forms(self, name: str) -> Iterator[MaskForm]:
-        said = self.declaration
-        kinds = (said.mask_kind,) if said.mask_kind else KINDS
-        ranks = (said.mask_rank,) if said.mask_rank else RANKS
-        polarity = real_is_true(str(self.places[name]), said.true_means)
-        return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, ranks))
+        return forms_to_try(self.declaration, str(self.places[name]))
 
     def _first_form(self, name: str) -> MaskForm:
         return next(self._forms(name))

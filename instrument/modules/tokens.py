@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,13 +11,12 @@ from torch import Tensor, nn
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.masks import KINDS, RANKS, MaskForm, MaskKind, real_is_true
+from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.noise import measured
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
 
 MARGIN = 5
 """So many tokens may be added to a sequence of a case: padding, or what is generated."""
-SIDES = ("left", "right")
 LEAST = 5
 """The length that some laws need; where the module takes little more, less is added."""
 
@@ -159,13 +157,9 @@ class TokenSubject(ModuleSubject[AnyInputs]):
         return [f"{place} is taken for no mask of padding ({failed}); declare mask_rank and mask_kind"]
 
     def _forms(self, argument: str) -> Iterator[MaskForm]:
-        said = self.declaration
-        kinds = (said.mask_kind,) if said.mask_kind else KINDS
-        ranks = (said.mask_rank,) if said.mask_rank else RANKS
-        if self.places[argument] == "mask" and not said.mask_rank:
-            ranks = (2,)  # One with more axes may be added to the scores.
-        polarity = real_is_true(str(self.places[argument]), said.true_means)
-        return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, ranks))
+        place = str(self.places[argument])
+        # One with more axes may be added to the scores.
+        return forms_to_try(self.declaration, place, (2,) if place == "mask" else RANKS)
 
     def logits_in(self, returned: Any, shape: tuple[int, ...]) -> Tensor:
         """The logits of a call, of which the first axes are known."""

@@ -169,10 +169,7 @@ def inputs_in_the_dtype_of_autocast_are_left_alone(attention: AttentionSubject, 
 def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Under autocast, inputs in float64 give what they give without it, in float64."""
     _require(attention, "float64")
-    names = ("query", "key", "value", "attn_mask")
-    given = {name: getattr(x, name) for name in names}
-    wide = {n: t if t is None or t.dtype == torch.bool else t.double() for n, t in given.items()}
-    y = x.but(**wide, generic=False)
+    y = x.cast(torch.float64)
     limit = 2 * attention.bound(y)
     return within(attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output under autocast")
 
@@ -188,10 +185,7 @@ def doubles_are_computed_as_doubles(attention: AttentionSubject, x: Inputs) -> C
     _require(attention, "float64")
     if attention.declares_arithmetic("float64"):
         raise NotApplicable("declares how float64 is computed")
-    names = ("query", "key", "value", "attn_mask", "sinks", "alibi_slopes")
-    given = {name: getattr(x, name) for name in names}
-    doubles = {n: t if t is None or t.dtype == torch.bool else t.double() for n, t in given.items()}
-    y = x.but(**doubles, generic=False)
+    y = x.cast(torch.float64)
     found = attention.arithmetic["float64"]
     native = replace(named("native"), log_sum_exps=found.log_sum_exps, merges=found.merges)
     exact, limit = y.problem.attended.output, forward_bounds(y.problem, native, torch.float64).output

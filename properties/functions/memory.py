@@ -12,7 +12,7 @@ from headcheck.functions.subject import FunctionSubject
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.kept import graphs_followed_back
 from headcheck.laws import law
-from headcheck.layouts import LAYOUTS
+from headcheck.layouts import LAYOUTS, memory_of
 from headcheck.roles import FUNCTIONS, OF_TENSORS
 
 
@@ -80,20 +80,14 @@ def _expanded(tensor: torch.Tensor) -> torch.Tensor:
 def inputs_are_not_changed(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
     """Every tensor holds after the call what it held before, and so does the memory around it."""
     tensors = function.tensors_for(x)
-    before = {name: _memory(each).clone() for name, each in tensors.items()}
+    before = {name: memory_of(each).clone() for name, each in tensors.items()}
     wants = x.case.seed % 2 == 0 and function.declaration.gradients is not False
     for each in tensors.values():
         each.requires_grad_(wants)
     with torch.set_grad_enabled(wants):
         function.run(x, tensors)
     for name, each in tensors.items():
-        yield same(_memory(each), before[name], name)
-
-
-def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    """All of the memory behind a tensor, what lies between its rows included."""
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return torch.as_strided(tensor.detach(), (size,), (1,), 0)
+        yield same(memory_of(each), before[name], name)
 
 
 @law(
