@@ -5,7 +5,7 @@ are taken, what True says where the name of the mask leaves it open. What a name
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -110,7 +110,7 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     outcome = {key: _outcome(build, subject, *key) for key in product(means, kinds, shapes)}
     right = [key for key, (agreed, _) in outcome.items() if agreed]
     sure = [key[0] for key in right if key[1] == "boolean"]  # An additive mask is the same in either meaning.
-    found.true_means = sure[0] if sure else means[0]
+    found.true_means = sure[0] if sure else _hiding(build, subject, means, shapes)
     read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
     if right:
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
@@ -123,6 +123,28 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
         for shape in declared.mask_shapes or tuple(dict.fromkeys(shape for _, shape in read))
         for kind in declared.masks or [k for k, each in read if each == shape] or ["boolean"]
     )
+
+
+def _hiding(build: Build, subject: MultiHeadSubject, means: Sequence[str], shapes: Sequence[str]) -> str:
+    """Of meanings under which all answers are wrong, that by which hidden keys have no influence; or the first."""
+    hides = (each for each in means for shape in shapes if _hides(build, subject, each, shape))
+    return next(hides, means[0]) if len(means) > 1 else means[0]
+
+
+def _hides(build: Build, subject: MultiHeadSubject, true_means: str, shape: str) -> bool:
+    """Whether a boolean mask of this meaning and shape makes the answer independent of the keys that it hides."""
+    before = subject.found
+    subject.found = replace(before, true_means=true_means, mask_forms=(("boolean", shape),))
+    try:
+        x = trial(build, subject, mask="keys", mask_shape=shape, mask_kind="boolean")
+        hidden = ~x.visible().any(dim=2).any(dim=1)
+        if x.key is None or not hidden.any():
+            return False
+        return torch.equal(subject(x.with_other_keys(hidden, "hidden")), subject(x))
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return False
+    finally:
+        subject.found = before
 
 
 def _outcome(
