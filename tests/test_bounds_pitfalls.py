@@ -53,6 +53,21 @@ def test_each_key_may_rescale_what_came_before() -> None:
     assert bounds.log_sum_exp.item() == pytest.approx((exponents + sums + logarithm) * unit, rel=1e-3)
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_gradients_of_a_group_of_heads_may_be_added_one_after_the_other(dtype: torch.dtype) -> None:
+    """As torch's CPU kernel does, in the format of the output: 32 heads whose gradients have one sign."""
+    parts = (0.5 + torch.rand(32, 4096, dtype=torch.float64)).to(dtype)
+    total = torch.zeros(4096, dtype=dtype)
+    for part in parts:
+        total = total + part
+    off = ((total.double() - parts.double().sum(dim=0)) / parts.double().sum(dim=0)).abs().max()
+    key = torch.zeros(1, 1, 5, 1, dtype=dtype)
+    case = Case(torch.zeros(1, 32, 5, 1, dtype=dtype), key, torch.ones_like(key))
+    bounds = gradient_bounds(case.problem, torch.ones(1, 32, 5, 1).double(), named("flash"), dtype)
+    unit = torch.finfo(dtype).eps / 2
+    assert 5 * unit < off < bounds.value.min() / 32 < 64 * unit
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_products_that_cancel_in_a_score_are_bounded_by_their_size(dtype: torch.dtype) -> None:
     """The error of q.k is relative to |q|.|k|, also where q.k itself is small."""

@@ -107,7 +107,7 @@ def _subject_gradient_bounds(
     return GradientBounds(
         query=d_query + vanished,
         key=d_key + vanished,
-        value=_group_bound(d_value, problem.key.shape[1], rounding) + vanished,
+        value=_group_bound(d_value, problem.key.shape[1], rounding, lam) + vanished,
         bias=d_bias,
         sinks=d_sinks,
     )
@@ -157,7 +157,7 @@ def _of_query_and_key(
     d_query = _product(left, problem.grouped_key, over_keys, rounding)
     across = _Pair(left.exact.mT, left.error.mT)
     d_key = _product(across, problem.query, _over_queries(problem, rounding, lam, parts), rounding)
-    return _stored(d_query, rounding), _group_bound(d_key, problem.key.shape[1], rounding)
+    return _stored(d_query, rounding), _group_bound(d_key, problem.key.shape[1], rounding, lam)
 
 
 def _operands(rounding: Rounding, lam: float | None, parts: int) -> float:
@@ -309,15 +309,20 @@ def _stored(result: _Pair, rounding: Rounding) -> Tensor:
     return nan_to_inf(torch.where(size + bound > rounding.output.largest, torch.inf, bound))
 
 
-def _group_bound(result: _Pair, kv_heads: int, rounding: Rounding) -> Tensor:
-    """The sum over the query heads that share a key head, each of which may be stored first."""
+def _group_bound(result: _Pair, kv_heads: int, rounding: Rounding, lam: float | None) -> Tensor:
+    """The sum over the query heads that share a key head: each may be stored first, and so may each partial sum, as in
+    torch's CPU kernel, which adds head after head to the gradient that it returns.
+    """
     bound = _stored(result, rounding)
     group = bound.shape[1] // kv_heads
     if group == 1:
         return bound
-    exact, error = (
-        x.reshape(x.shape[0], kv_heads, group, *x.shape[2:]).sum(dim=2) for x in (result.exact, bound)
+    exact, error, size = (
+        x.reshape(x.shape[0], kv_heads, group, *x.shape[2:]).sum(dim=2)
+        for x in (result.exact, bound, result.exact.abs() + bound)
     )
+    if rounding.output.unit > rounding.accumulate.unit:
+        error = error + growth(group - 1, rounding.output.unit, lam) * size
     return _stored(_Pair(exact, error), rounding)
 
 
