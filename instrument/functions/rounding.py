@@ -54,7 +54,11 @@ def units(arithmetic: Arithmetic, dtype: torch.dtype) -> Units:
 
 
 def sum_error(terms: int, unit: float) -> float:
-    """g(n) = n u / (1 - n u), or more: n additions in any order, each rounded (Higham 2002, section 4.2)."""
+    """g(n): n additions in any order, each rounded, come to exp(n u) - 1 at most (Higham 2002, section 4.2).
+
+    Of few terms it is 1.5 n u: half as much again stays free for steps around a sum that no model counts. (With n u
+    alone, as `attention.exponents.growth` has it, no right norm or softmax broke in 160 examples of each law either.)
+    """
     return math.expm1(min(2 * terms * unit, 700.0)) / 2 + terms * unit / 2
 
 
