@@ -19,8 +19,8 @@ def holds(name: str) -> Callable[[Any], None]:
         of_role = role(name)
         prepared, _ = of_role.prepare(subject.declaration, dtypes=(), device="cpu", seed=0)
         engine = Engine(of_role, prepared, QUICK, 0, lambda law, case: "")
-        for law in choose(name):
-            assert engine.judge(law).outcome != "breaks", law.id
+        for row in engine.rows(choose(name)):
+            assert row.outcome != "breaks", row.id
 
     return trial
 
@@ -32,7 +32,7 @@ def peer(name: Literal["attention", "rotary"]) -> Peer:
     return Peer(
         name="headcheck" if name == "attention" else f"headcheck-{name}",
         title="headcheck, quick profile",
-        rule="All laws of the role, seed 0, until one breaks; the counterexample is not made small.",
+        rule="All laws of the role, seed 0, as the command has them, until one breaks; the counterexample is not made small.",
         source="",
         trials=trials,
         role=name,
