@@ -32,7 +32,7 @@ def peer(name: Literal["attention", "rotary"]) -> Peer:
     return Peer(
         name="headcheck" if name == "attention" else f"headcheck-{name}",
         title="headcheck, quick profile",
-        rule="All laws of the role, seed 0, as the command has them, until one breaks; the counterexample is not made small.",
+        rule="All laws of the role, seed 0, a first look at each, then in full, until one breaks; nothing is made small.",
         source="",
         trials=trials,
         role=name,
