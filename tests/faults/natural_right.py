@@ -71,6 +71,7 @@ def four_parts_merged(call: Call) -> Tensor:
 @variant(
     "Flash-Decoding: from 17 keys on they are read in at most eight parts, merged by their log-sum-exps.",
     gradients=False,
+    dtypes=("float32", "float64"),
     without=(*PLAIN, "is_causal"),
 )
 def parts_of_many_keys_merged(call: Call) -> Tensor:
