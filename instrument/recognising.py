@@ -13,7 +13,11 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
     if not is_declaration(attribute):
         found = asked or _recognised(attribute) or _attention(attribute)
         if isinstance(attribute, type) and not _makes_instances(found):
-            raise SubjectError(f"{attribute.__name__} is a class; make an instance of it, and name that")
+            makers = ", ".join(filter(_makes_instances, HOMES))
+            raise SubjectError(
+                f"{attribute.__name__} is a class; make an instance of it, and name that, or say its role with --role, "
+                f"where that is one of which headcheck makes instances: {makers}"
+            )
         return found
     role: str = attribute.role
     if asked and asked != role:
