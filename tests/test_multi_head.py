@@ -230,27 +230,31 @@ def test_a_module_that_raises_while_its_rounding_is_measured_is_judged() -> None
     assert verify(declared, laws=law, profile="quick").conforms
 
 
-def test_what_true_means_shows_of_a_module_that_is_wrong_otherwise() -> None:
+class Interleaved(nn.Module):
+    """The heads are cut out of every slice, where each should have one."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.num_heads)).permute(0, 3, 1, 2)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        heads = (self.split(each) for each in (self.q_proj(query), self.k_proj(key), self.v_proj(value)))
+        output = scaled_dot_product_attention(*heads, attn_mask)
+        return self.out_proj(output.transpose(1, 2).flatten(2))
+
+
+class InterleavedWithinItself(Interleaved):
+    """The same of one sequence."""
+
+    def forward(self, query: Tensor, attn_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(query, query, query, attn_mask)
+
+
+@pytest.mark.parametrize("wrong", [Interleaved, InterleavedWithinItself])
+def test_what_true_means_shows_of_a_module_that_is_wrong_otherwise(wrong: type[nn.Module]) -> None:
     """By what hidden keys do, where no answer is right."""
-
-    class Interleaved(nn.Module):
-        """The heads are cut out of every slice, where each should have one."""
-
-        def __init__(self, d_model: int, num_heads: int) -> None:
-            super().__init__()
-            self.num_heads = num_heads
-            self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
-                nn.Linear(d_model, d_model) for _ in range(4)
-            )
-
-        def split(self, x: Tensor) -> Tensor:
-            return x.unflatten(-1, (-1, self.num_heads)).permute(0, 3, 1, 2)
-
-        def forward(
-            self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
-        ) -> Tensor:
-            heads = (self.split(each) for each in (self.q_proj(query), self.k_proj(key), self.v_proj(value)))
-            output = scaled_dot_product_attention(*heads, attn_mask)
-            return self.out_proj(output.transpose(1, 2).flatten(2))
-
-    assert prepared(Interleaved).found.true_means == "keep"
+    assert prepared(wrong).found.true_means == "keep"

@@ -138,9 +138,10 @@ def _hides(build: Build, subject: MultiHeadSubject, true_means: str, shape: str)
     try:
         x = trial(build, subject, mask="keys", mask_shape=shape, mask_kind="boolean")
         hidden = ~x.visible().any(dim=2).any(dim=1)
-        if x.key is None or not hidden.any():
-            return False
-        return torch.equal(subject(x.with_other_keys(hidden, "hidden")), subject(x))
+        # Where the keys are the queries, too, those that are not hidden are looked at.
+        rows = ~hidden if x.key is None else torch.ones(x.query.shape[:2], dtype=torch.bool)
+        other = x.with_other_keys(hidden, "hidden")
+        return bool(hidden.any() and rows.any()) and torch.equal(subject(other)[rows], subject(x)[rows])
     except (SubjectRaised, LawBroken, NotApplicable):
         return False
     finally:
