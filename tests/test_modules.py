@@ -329,3 +329,24 @@ def test_what_training_refuses_is_not_asked_for_and_what_fails_there_breaks(
     verdict = headcheck.verify(lambda: Trained(**made), role="causal_lm", profile="quick", laws=law)
     (row,) = verdict.laws
     assert row.outcome == outcome, row.reason
+
+
+class Unsteady(nn.Module):
+    """Its sums are not always taken in one order: every other answer is off by one digit of the last place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.layer(x) * (1 + self.calls % 2 * torch.finfo(x.dtype).eps)
+
+
+def test_a_module_may_be_declared_to_give_other_bits() -> None:
+    """Within the bound of its rounding; undeclared, the laws of state hold it to its bits."""
+    laws = ("same-call-same-answer", "another-call-between")
+    for steady, outcome in ((True, "breaks"), (False, "conforms")):
+        declared = headcheck.Encoder(Unsteady(), d_model=8, deterministic=steady)
+        assert headcheck.verify(declared, laws=laws, profile="quick").verdict == outcome
