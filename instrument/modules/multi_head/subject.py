@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
-from headcheck.modules.multi_head.bounds import output_bound
+from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
@@ -242,8 +242,14 @@ class MultiHeadSubject(WeightedModule):
             mask = mask + x.key_bias.to(mask.dtype)
         return {"key_mask": mask.to(self.device)}
 
-    def _bound(self, x: MultiHeadInputs) -> float:
-        return output_bound(x, self.found.unit)
+    def bound(self, x: MultiHeadInputs) -> float:
+        """As of any module, by the noise that was measured; where scores are off by so much that a weight may go from
+        one key to another, which a few measurements may not show, by the worst case as well.
+        """
+        measured = super().bound(x)
+        if score_error(x, self.found.unit) < FLIPS:
+            return measured
+        return max(measured, output_bound(x, self.found.unit))
 
     def close_between(
         self, observed: Tensor, expected: Tensor, x: MultiHeadInputs, other: MultiHeadInputs
