@@ -164,7 +164,7 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
     ),
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The returned log-sum-exp is the natural logarithm of the softmax's denominator; minus infinity on rows of zeros."""
+    """The returned log-sum-exp is the natural logarithm of the softmax's denominator; -inf where no key gives zeros."""
     exact, bound = x.problem.attended.log_sum_exp, attention.log_sum_exp_bound(x)
     return within(attention.log_sum_exp(x), exact, bound, "log-sum-exp")
 

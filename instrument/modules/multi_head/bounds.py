@@ -16,7 +16,7 @@ from headcheck.reference.multi_head import split_heads
 SAFETY = 4.0
 """Two answers of one module may err in opposite directions, and an order of operations may round twice."""
 FLIPS = 16.0
-"""In the worst case so much is a rounding of about one in a score, which is a sum of some tens."""
+"""A worst-case error of a score, of some tens of terms, from which on one of about 1 is to be expected: a factor of e."""
 OPERATIONS = 8
 """Roundings beside the sums: scale, mask, difference, exp, division, bias."""
 
