@@ -1,6 +1,7 @@
 """Cases as the engine draws them, for the tests of drawing, building and repairing."""
 
 import functools
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -51,9 +52,9 @@ def by_hypothesis(subject: AttentionSubject, count: int) -> list[Case]:
     return found
 
 
-@functools.cache
-def drawn_inputs() -> list[Inputs]:
-    return [build(case) for case in seeded(prepared(), SEEDED)]
+def drawn_inputs() -> Iterator[Inputs]:
+    """They are built again each time: kept, they take half a gigabyte, in every copy of the process."""
+    return map(build, seeded(prepared(), SEEDED))
 
 
 @functools.cache

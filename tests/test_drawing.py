@@ -1,7 +1,7 @@
 """What is drawn: every rare condition is reached, and no case asks for what a subject lacks."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -168,7 +168,7 @@ def require_often(counts: Counter[str], wanted: list[str], total: int) -> None:
     assert shares[0][0] >= FLOOR, f"of {total} draws, at least {FLOOR:.1%} each:\n{table}"
 
 
-def counted(inputs: list[Inputs], conditions: dict[str, Condition]) -> Counter[str]:
+def counted(inputs: Iterable[Inputs], conditions: dict[str, Condition]) -> Counter[str]:
     return Counter(name for x in inputs for name, condition in conditions.items() if condition(x))
 
 
