@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dis import opmap
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -46,6 +47,14 @@ class SubjectRaised(NoAnswer):
 
 REFUSALS = ValueError, AssertionError, NotImplementedError
 """By which a subject says that it is not made for such sizes."""
+
+
+def was_raised(problem: BaseException) -> bool:
+    """Whether a raise or an assert of Python threw it, and not a function in C that was called on the way."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
 def require_callable(

@@ -294,7 +294,7 @@ class Engine:
 
         def run_here(case: Any) -> Judged | None:
             judged = self.example(law, case)
-            return judged if judged.broken and judged.hung >= broken.hung else None
+            return judged if judged.broken and judged.hung == broken.hung else None
 
         if broken.hung:
             prepared = partial(self._prepared, law)

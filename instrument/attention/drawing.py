@@ -226,7 +226,7 @@ def _without_what_is_avoided(case: Case, subject: AttentionSubject) -> Case:
     always = subject.declaration.always
     if case.window is not None:
         gone = case.q_len > case.kv_len and "window" not in always
-        case = case.but(mask="none", window=None if gone else case.window)
+        case = case.but(window=None if gone else case.window)
     if "window" in always or (case.is_causal and subject.alignment == "bottom-right"):
         case = case.but(q_len=min(case.q_len, case.kv_len))
     return case

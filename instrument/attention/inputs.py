@@ -238,7 +238,7 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
         query=query,
         key=key,
         value=value,
-        attn_mask=_mask(case, generator, dtype, dead_rows),
+        attn_mask=_mask(case, generator, dtype, dead_rows, alignment),
         is_causal=case.is_causal,
         scale=case.scale,
         window=case.window,
@@ -282,19 +282,25 @@ def _triple(case: Case, generator: torch.Generator) -> values.Triple:
     return query, key, value
 
 
-def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype, dead_rows: bool) -> Tensor | None:
+def _mask(
+    case: Case,
+    generator: torch.Generator,
+    dtype: torch.dtype,
+    dead_rows: bool,
+    alignment: masks.Alignment,
+) -> Tensor | None:
     written = dict(case.numbers).get("mask")
     if written is not None:
         whole = (case.batch, case.heads, case.q_len, case.kv_len)
         kind = torch.bool if case.mask_form == "boolean" else dtype
         mask = torch.tensor(written, dtype=torch.float64).reshape(whole).to(kind)
-        return mask if dead_rows else _revived(mask, case)
+        return mask if dead_rows else _revived(mask, case, alignment)
     if case.mask == "none":
         return None
     keep = patterns.PATTERNS[case.mask](case, generator)
     keep = patterns.restrict(keep, case.mask_axes)
     if not dead_rows:
-        keep = _revived(keep, case)
+        keep = _revived(keep, case, alignment)
     if case.mask_form == "boolean":
         return keep
     finite = torch.zeros(keep.shape, dtype=torch.float64)
@@ -304,9 +310,11 @@ def _mask(case: Case, generator: torch.Generator, dtype: torch.dtype, dead_rows:
     return finite.to(dtype).masked_fill(~keep, fill)
 
 
-def _revived(mask: Tensor, case: Case) -> Tensor:
-    """The mask with the first key open to every query that it would leave without one."""
+def _revived(mask: Tensor, case: Case, alignment: masks.Alignment) -> Tensor:
+    """The mask with the first key open to every query that it would leave without one; beside a window, every key."""
     keep = mask if mask.dtype == torch.bool else ~mask.isneginf()
+    if case.window is not None:
+        return _open_beside(_band(case, alignment), mask, keep)
     seen = keep
     if case.is_causal and keep.shape[-1] == case.kv_len and keep.shape[-2] == case.q_len:
         seen = keep & masks.causal(case.q_len, case.kv_len)
@@ -315,3 +323,18 @@ def _revived(mask: Tensor, case: Case) -> Tensor:
         dead = torch.ones_like(dead)  # One row for all queries: the first query sees the first key only.
     first = torch.arange(mask.shape[-1]) == 0
     return torch.where(dead & first, True if mask.dtype == torch.bool else 0.0, mask).to(mask.dtype)
+
+
+def _band(case: Case, alignment: masks.Alignment) -> Tensor:
+    """What a window leaves, causal or not: booleans (q_len, kv_len)."""
+    left, right = case.window or (None, None)
+    band = masks.sliding_window(case.q_len, case.kv_len, left, right, alignment)
+    return band & masks.causal(case.q_len, case.kv_len, alignment) if case.is_causal else band
+
+
+def _open_beside(band: Tensor, mask: Tensor, keep: Tensor) -> Tensor:
+    """The mask with every key open in the rows that leave some query nothing of what the band leaves it."""
+    dead = band.any(dim=-1, keepdim=True) & ~(keep & band).any(dim=-1, keepdim=True)
+    if mask.shape[-2] != band.shape[-2]:
+        dead = dead.any(dim=-2, keepdim=True)
+    return mask.masked_fill(dead, True if mask.dtype == torch.bool else 0.0)

@@ -48,11 +48,11 @@ def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[st
         trial, PLAIN.but(dtype=unlike.dtype, mask=unlike.mask, mask_form=unlike.mask_form), WHOLE_MASKS
     )
     smaller = _failures(trial, unlike, FOUR_AXES[1:])
-    if whole["bhqk"] is None and all(map(refuses_an_argument, smaller.values())):
+    if whole["bhqk"] is None and all(refuses_an_argument(each, "mask") for each in smaller.values()):
         why = next(iter(smaller.values()))
         return declaration.but(mask_shapes=("bhqk",)), [f"takes no attn_mask with axes of one{PLAINLY} {why}"]
     failing = {shape: failure for shape, failure in whole.items() if failure is not None}
-    if not refuses_an_argument(whole["bhqk"]):
+    if not refuses_an_argument(whole["bhqk"], "mask"):
         failing.pop("bhqk", None)  # Four axes are the rule: that they crash is for laws to say.
     if not failing:
         return declaration, []
@@ -72,7 +72,7 @@ def _of_fewer_axes(
     failing = {shape: failure for shape, failure in failures.items() if failure is not None}
     if len(failing) == len(shapes):
         return _of_other_axes(trial, masked)
-    if not refuses_an_argument(failing.get(shapes[0])):
+    if not refuses_an_argument(failing.get(shapes[0]), "mask"):
         failing.pop(shapes[0], None)
     if not failing:
         return trial.declaration, []

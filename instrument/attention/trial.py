@@ -1,7 +1,7 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -11,12 +11,13 @@ import torch
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
+from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
-from headcheck.attention.inputs import Inputs, build
+from headcheck.attention.inputs import build
 from headcheck.attention.layout_shown import as_laid_out
-from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS, as_masked
+from headcheck.attention.mask_shapes_shown import PLAINLY, as_masked
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
+from headcheck.attention.refusals import refused_by
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
@@ -28,9 +29,8 @@ from headcheck.attention.trying import (
     failure_of,
     is_right,
     is_right_on,
-    refuses_an_argument,
 )
-from headcheck.calling import DidNotReturn, OtherDtype, SubjectRaised, impatient, require_callable
+from headcheck.calling import DidNotReturn, NoAnswer, OtherDtype, SubjectRaised, impatient, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
@@ -101,7 +101,7 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
     trial.declaration, notes = as_masked(trial)
     declaration = trial.declaration
-    trial.refused.update(_refused(trial))
+    trial.refused.update(refused_by(trial))
     if trial.arguments.get("attn_mask") != OF_TORCH and (kind := read_as_the_other(trial)):
         trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
     grouped, note = _grouped_heads(trial)
@@ -127,12 +127,16 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
 
 
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
-    """The dtypes in which a plain call works. A declared one is held to work, and is not tried."""
+    """The dtypes in which a plain call works, and, if it works in one, those in which its answer is wrong.
+
+    A declared one is held to work, and is not tried.
+    """
     declared = set(trial.declaration.dtypes or ())
-    supported, notes, otherwise = [], [], dict[str, str]()
+    supported, notes, otherwise = list[str](), list[str](), dict[str, str]()
     for dtype in wanted:
         problem = None if dtype in declared else failure_of(trial, built(trial, PLAIN.but(dtype=dtype)))
-        if problem is None or isinstance(problem, DidNotReturn):  # A law will say that it hangs.
+        wrong = not isinstance(problem, NoAnswer | NotApplicable | OtherDtype) and bool(supported)
+        if problem is None or isinstance(problem, DidNotReturn) or wrong:  # A law will say so.
             supported.append(dtype)
         else:
             notes.append(f"{dtype}: not supported ({problem})")
@@ -158,50 +162,6 @@ def _plain_calls(
     for (length, dim), dtype in product(SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
         yield failure_of(trial, built(trial, PLAIN.but(dtype=dtype, **sizes)))
-
-
-def _refused(trial: AttentionSubject) -> dict[str, str]:
-    """Features that the signature offers and a plain call refuses, and why."""
-    plain = PLAIN.but(dtype=trial.dtypes[0])
-    masked = [plain.but(mask="all-true", mask_axes=axes) for axes in WHOLE_MASKS]
-    uses = {
-        "boolean": masked,
-        "additive": [case.but(mask_form="additive") for case in masked],
-        "is_causal": [plain.but(is_causal=True)],
-        "scale": [plain.but(scale=0.5)],
-        "grouped_heads": [plain.but(kv_heads=1)],
-        "window": [plain.but(window=(1, 1))],
-        "softcap": [plain.but(softcap=5.0)],
-        "sinks": [plain.but(sinks=True)],
-        "alibi": [plain.but(alibi=True)],
-    }
-    calls = {feature: [built(trial, case) for case in cases] for feature, cases in uses.items()}
-    calls["dropout"] = [built(trial, plain).but(dropout_p=0.5)]
-    calls |= {feature: [built(trial, plain)] for feature in RETURN_ARGUMENTS}
-    refused = {}
-    for feature, ways in calls.items():
-        if trial.has(feature) and not trial.declared(feature):
-            asked = {feature: True} if feature in RETURN_ARGUMENTS else {}
-            failure = _failure_of_all(trial, ways, **asked)
-            if isinstance(failure, NotApplicable):
-                refused[feature] = str(failure)
-            elif refuses_an_argument(failure):
-                refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
-    if {"boolean", "additive"} <= {*trial.refused, *refused}:
-        refused["attn_mask"] = {**trial.refused, **refused}["additive"]
-    return refused
-
-
-def _failure_of_all(
-    trial: AttentionSubject, ways: Iterable[Inputs], **asked: bool
-) -> LawBroken | NotApplicable | None:
-    """Why the first of several calls does not work, or None if any of them does."""
-    failures = []
-    for x in ways:
-        failures.append(failure_of(trial, x, **asked))
-        if failures[-1] is None:
-            return None
-    return failures[0]
 
 
 def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
@@ -255,19 +215,33 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     """
     conventions = trial.declaration
     plain = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
-    dead = [plain.but(mask="all-dead", mask_form=form) for form in ("boolean", "additive") if trial.has(form)]
+    masked = [
+        plain.but(mask="all-dead", mask_form=form) for form in ("boolean", "additive") if trial.has(form)
+    ]
+    before_all_keys = (
+        trial.alignment == "bottom-right" and trial.has("is_causal") and trial.has("rectangular")
+    )
+    dead = [*masked, *([plain.but(is_causal=True, q_len=6)] if before_all_keys else [])]
     scales = [plain.but(is_causal=True, scale=scale) for scale in (0.0, -0.5)]
     can_scale = trial.has("scale") and trial.has("is_causal")
+    both = {"mask": "padding", "is_causal": True, "batch": 3, "q_len": 4}
+    padded = [case.but(**both) for case in masked if trial.has("is_causal")]
     does = {
         DEAD_ROWS: {"nan": False, "undefined": False, None: None}.get(conventions.empty_rows, True),
         CAUSAL_SCALES: {"any": True, "positive": False}.get(conventions.scale_with_causal or ""),
-        MASK_WITH_CAUSAL: conventions.mask_with_causal == "and" or "is_causal" in conventions.always,
+        MASK_WITH_CAUSAL: True
+        if "is_causal" in conventions.always
+        else {"and": True, "refused": False}.get(conventions.mask_with_causal or ""),
     }
-    cases = {DEAD_ROWS: dead, CAUSAL_SCALES: scales if can_scale else []}
+    cases = {DEAD_ROWS: dead, CAUSAL_SCALES: scales if can_scale else [], MASK_WITH_CAUSAL: padded}
     return frozenset(
         what
         for what, declared in does.items()
-        if not (all(is_right(trial, case) for case in cases[what]) if declared is None else declared)
+        if not (
+            all(is_right(trial, case, if_refused=what != MASK_WITH_CAUSAL) for case in cases[what])
+            if declared is None
+            else declared
+        )
     )
 
 

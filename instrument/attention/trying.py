@@ -1,10 +1,12 @@
 """One plain call of a subject, and how it goes."""
 
+from typing import TypeGuard
+
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.sizes import sized
 from headcheck.attention.subject import AttentionSubject
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, was_raised
 from headcheck.comparison import LawBroken, NotApplicable, within
 
 PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
@@ -35,12 +37,22 @@ def failure_of(trial: AttentionSubject, x: Inputs, **asked: bool) -> LawBroken |
     return None
 
 
-def refuses_an_argument(failure: LawBroken | NotApplicable | None) -> bool:
-    """Whether a call was refused in so many words, a TypeError among them, as of a keyword that a function underneath
-    does not know; what else goes wrong is for laws to say.
-    """
+def is_refusal(failure: LawBroken | NotApplicable | None) -> TypeGuard[SubjectRaised]:
+    """Whether a call was ended by an exception that says of an argument that it is not taken."""
     return isinstance(failure, SubjectRaised) and isinstance(
         failure.problem, ValueError | TypeError | AssertionError
+    )
+
+
+def refuses_an_argument(failure: LawBroken | NotApplicable | None, *names: str) -> bool:
+    """Whether a call with one argument more was refused: by a raise or an assert, or in words that name the argument,
+    as of a keyword that a function underneath does not know. What else goes wrong is for laws to say.
+
+    names: how the argument is called, by all who may speak of it.
+    """
+    words = {word for name in names for word in name.split("_") if len(word) > 2}
+    return is_refusal(failure) and (
+        was_raised(failure.problem) or any(word in str(failure.problem) for word in words)
     )
 
 

@@ -46,6 +46,28 @@ def decoding_one_query_equals_the_last_row(attention: AttentionSubject, x: Input
 
 
 @law(
+    source="convention: a query that may attend to nothing gives zeros, unless declared otherwise",
+    formula="causal, aligned at the last key, L > S: O_i = 0 for i < L - S",
+    guards="0/0 in the rows before the first key, which no mask says are dead; flash-attention 2.1 and later give zeros.",
+    needs=("is_causal", "rectangular"),
+    given=(no_mask, without("sinks", "window"), at_least(q_len=2)),
+    share=0.5,
+    unless="empty_rows=mean, or nan, or undefined",
+)
+def queries_before_the_first_key_follow_the_convention(
+    attention: AttentionSubject, x: Inputs
+) -> Comparison | None:
+    """Where causal masks are aligned at the last key, queries that come before all keys give what is declared."""
+    if attention.alignment != "bottom-right":
+        raise NotApplicable("causal='top-left': every query sees the first key")
+    if attention.empty_rows == "undefined":
+        raise NotApplicable("empty_rows='undefined'")
+    keys = max(1, x.q_len // 2)
+    y = x.but(key=x.key[:, :, :keys], value=x.value[:, :, :keys], is_causal=True, layout="contiguous")
+    return within(attention(y), attention.expected(y), attention.strict_bound(y))
+
+
+@law(
     source="Agrawal et al. 2023 (Sarathi), section 4: chunked prefill",
     formula="O(Q[a:b], K[:b], V[:b]; its triangle) = O(Q, K, V; causal)[a:b] for each chunk [a, b)",
     guards="A chunk whose triangle starts at the first key and not at its own place (onnxruntime 29020).",

@@ -280,7 +280,7 @@ def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Compari
     formula="mask and causal = mask AND triangle",
     guards="The causal flag dropped when a mask is given (keras 23040), or the mask when the flag is.",
     needs=("is_causal", "attn_mask"),
-    given=(masked, default_scale, at_least(kv_len=2, q_len=2)),
+    given=(masked, default_scale, at_least(kv_len=2)),
 )
 def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A mask together with is_causal is the conjunction of both, or is refused."""
@@ -292,14 +292,13 @@ def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Compariso
         explicit = x.attn_mask & triangle
     else:
         explicit = x.attn_mask.masked_fill(~triangle, -torch.inf)
-    convention = attention.declaration.mask_with_causal
     try:
         attention(both)
     except SubjectRaised as refusal:
-        if convention == "and":
+        if MASK_WITH_CAUSAL not in attention.avoids:  # It composes them on a plain case.
             raise
         raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
-    if convention == "refused":
+    if attention.declaration.mask_with_causal == "refused":
         raise LawBroken("attn_mask with is_causal is declared refused, and was answered")
     # Where the smallest number is all that is left of a row, what the triangle hides may weigh as much.
     left_out = _only_the_lowest(explicit).expand(x.batch, x.heads, x.q_len)[..., None]

@@ -132,8 +132,12 @@ def _with_another_end(tensor: torch.Tensor) -> torch.Tensor:
     share=0.5,
 )
 def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """Numbers changed in place, in the same tensors, give the answer for the new numbers."""
+    """Numbers changed in place, in the same tensors, give the answer for the new numbers: those of a mask, too."""
+    mask = x.attn_mask
+    if mask is not None:
+        mask = torch.ones_like(mask) if mask.dtype == torch.bool else torch.zeros_like(mask)
     new = x.but(
+        attn_mask=mask,
         query=x.query.flip(2),
         key=-x.key.flip(2),
         value=(x.value.flip(2) + 1).to(x.dtype),

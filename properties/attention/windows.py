@@ -103,7 +103,7 @@ def a_window_and_a_mask_compose(attention: AttentionSubject, x: Inputs) -> Compa
     if x.attn_mask is None or x.case.mask_form == "lowest":
         return None
     if x.is_causal and MASK_WITH_CAUSAL in attention.avoids:
-        raise NotApplicable("attn_mask with is_causal is not declared to compose")
+        raise NotApplicable("attn_mask and is_causal do not compose, or are declared not to")
     left, right = x.window or (None, None)
     band = masks.sliding_window(x.q_len, x.kv_len, left, right, x.alignment)
     boolean = x.attn_mask.dtype == torch.bool

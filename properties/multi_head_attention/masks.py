@@ -291,6 +291,28 @@ def a_mask_of_a_head_is_for_that_head(attention: MultiHeadSubject, x: MultiHeadI
     return attention.close(attention(only), attention(only.masked(own)), only, f"output of head {head}")
 
 
+@law(
+    source="Vaswani et al. 2017, section 3.2.2: heads are independent",
+    formula="no key for query i in head g: head h of f(x)_i as if there were one",
+    guards="A row that is dead in one head cleared in all of them.",
+    needs=("head_masks", "many_heads"),
+    given=(having(mask="by-head", mask_shape="bhqk"), at_least(heads=2, kv_len=2, batch=2)),
+)
+def a_query_without_keys_in_one_head_has_the_others(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Comparison:
+    """Where one head hides every key from a query, the other heads answer it all the same."""
+    if x.may_attend is None or x.may_attend.shape[1] != x.heads:
+        raise NotApplicable("the masks of all heads are the same")
+    if attention.found.empty_rows not in ("zeros", "mean"):
+        raise NotApplicable("a head without keys gives no numbers that a projection could leave out")
+    head = x.case.seed % x.heads
+    hidden = x.may_attend.clone()
+    hidden[:, head - 1, 0] = False
+    only = x.with_only(head)
+    return attention.close(attention(only.masked(hidden)), attention(only), only, f"output of head {head}")
+
+
 def _dead(attention: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInputs:
     dead = without_keys(attention, x)
     if dead is None:

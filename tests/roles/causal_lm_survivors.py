@@ -282,3 +282,15 @@ def adapter_in_evaluation_only() -> nn.Module:
             return functional.linear(x, self.head.weight if self.training else self.head.weight + self.low)
 
     return Adapted()
+
+
+@wrong(
+    "Positions are interpolated where there are more than 16 tokens at hand, those of the first ones too.",
+    breaks="causality/a-prefix-gives-the-same-logits",
+)
+def positions_interpolated_beyond_sixteen() -> nn.Module:
+    def embed(self: Small, tokens: Tensor, positions: Tensor) -> Tensor:
+        shrunk = 16 / max(16, tokens.shape[1])
+        return self.table(tokens) + shrunk * self.places(positions)
+
+    return Small(embed=embed)

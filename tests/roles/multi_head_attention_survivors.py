@@ -96,3 +96,13 @@ class MaskIsSubtracted(Plain):
 class OneMinusTheMask(Plain):
     def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores if mask is None else scores + (1.0 - mask) * -1e9
+
+
+@wrong(
+    "A query that one head leaves without keys gives zeros in all heads.",
+    breaks="masks/a-query-without-keys-in-one-head-has-the-others",
+)
+class DeadInAllHeads(Plain):
+    def weigh(self, scores: Tensor) -> Tensor:
+        dead = (scores == -torch.inf).all(dim=-1, keepdim=True).any(dim=1, keepdim=True)
+        return super().weigh(scores).masked_fill(dead, 0.0)

@@ -1,0 +1,63 @@
+"""What the signature of a subject offers, and a plain call refuses."""
+
+from collections.abc import Iterable
+
+from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal, refuses_an_argument
+from headcheck.comparison import LawBroken, NotApplicable
+
+
+def refused_by(trial: AttentionSubject) -> dict[str, str]:
+    """Features that the signature offers and a plain call refuses, and why."""
+    plain = PLAIN.but(dtype=trial.dtypes[0])
+    masked = [plain.but(mask="all-true", mask_axes=axes) for axes in WHOLE_MASKS]
+    uses = {
+        "boolean": masked,
+        "additive": [case.but(mask_form="additive") for case in masked],
+        "is_causal": [plain.but(is_causal=True)],
+        "scale": [plain.but(scale=0.5)],
+        "grouped_heads": [plain.but(kv_heads=1)],
+        "window": [plain.but(window=(1, 1))],
+        "softcap": [plain.but(softcap=5.0)],
+        "sinks": [plain.but(sinks=True)],
+        "alibi": [plain.but(alibi=True)],
+    }
+    calls = {feature: [built(trial, case) for case in cases] for feature, cases in uses.items()}
+    calls["dropout"] = [built(trial, plain).but(dropout_p=0.5)]
+    calls |= {feature: [built(trial, plain)] for feature in RETURN_ARGUMENTS}
+    refused = {}
+    for feature, ways in calls.items():
+        if trial.has(feature) and not trial.declared(feature):
+            asked = {feature: True} if feature in RETURN_ARGUMENTS else {}
+            failure = _failure_of_all(trial, ways, **asked)
+            if isinstance(failure, NotApplicable):
+                refused[feature] = str(failure)
+            elif _refuses(trial, feature, failure):
+                refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
+    if {"boolean", "additive"} <= {*trial.refused, *refused}:
+        refused["attn_mask"] = {**trial.refused, **refused}["additive"]
+    return refused
+
+
+def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
+    canonical = FEATURES[feature].argument or feature
+    return is_refusal(failure) and (
+        feature in ("boolean", "additive")
+        or refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
+    )
+
+
+def _failure_of_all(
+    trial: AttentionSubject, ways: Iterable[Inputs], **asked: bool
+) -> LawBroken | NotApplicable | None:
+    """Why the first of several calls does not work, or None if any of them does."""
+    failures = []
+    for x in ways:
+        failures.append(failure_of(trial, x, **asked))
+        if failures[-1] is None:
+            return None
+    return failures[0]
