@@ -40,6 +40,10 @@ class Inputs:
         """The same inputs with some replaced."""
         return dataclasses.replace(self, **changes)
 
+    def cast(self, dtype: torch.dtype) -> Self:
+        """The same numbers in another dtype."""
+        return self.but(**{name: each.to(dtype) for name, each in self.tensors.items()})
+
     def other(self) -> Self:
         """Inputs of the same shape with other numbers."""
         return self.but(x=-self.x.flip(-1) + 1)

@@ -28,6 +28,7 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
     """Case, declaration and subject of a norm."""
 
     other: tuple[str, str, str]  # The other kind of norm in words, this one, and the role of the other.
+    asks_for_doubles = True
     classes = True  # A class is made with a width, and with eps where it takes one.
     inferred = (named("wide"), named("flash"), named("opwise"), replace(named("opwise"), rescale="input"))
     cure = "say its role with --role, or the width of a module that has one: dims=(24,) in its declaration"

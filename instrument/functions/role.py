@@ -6,6 +6,8 @@ from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from headcheck import inference
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.calling import DidNotReturn, OtherDtype, impatient, require_callable
@@ -23,6 +25,14 @@ CALLS = 4
 """So many calls of drawn sizes, beside the plain one, before a subject counts as one that cannot be called."""
 
 
+FIVE = 5
+"""The length of each axis of a call that shows rounding: of one number many functions round nothing."""
+IN_FLOAT32_NOTE = (
+    "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others ask for the "
+    "other dtypes; where it is meant, declare dtypes without float64"
+)
+
+
 class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     """A role is this class with a case, a declaration and a subject of its own, and one method, `build`."""
 
@@ -36,6 +46,9 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     """Words in the name of a plain callable by which it is recognised as one of this role."""
     inferred: tuple[Arithmetic, ...] = (named("wide"), named("opwise"))
     """The models that an undeclared low-precision function is fitted to, the narrowest first."""
+
+    asks_for_doubles = False
+    """Whether a law of the role asks how float64 is computed; tables of positions may be of float32."""
 
     @abstractmethod
     def build(self, case: AnyCase, subject: Any) -> AnyInputs:
@@ -101,12 +114,46 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         }
         notes = [f"{dtype}: not supported ({problems[dtype]})" for dtype in wanted if dtype not in taken]
         notes = notes if taken else [f"no plain call, {self.plain_call}, works: {problems[wanted[0]]}"]
+        subject.takes_doubles = "float64" in taken
+        if (
+            len(taken) > 1
+            and subject.takes_doubles
+            and self.asks_for_doubles
+            and self._computes_doubles_in_float32(subject)
+        ):
+            subject.dtypes = tuple(dtype for dtype in taken if dtype != "float64")
+            notes.append(IN_FLOAT32_NOTE)
         subject.arithmetic = arithmetic = dict(native)
         with impatient(subject.seconds):
             for dtype in subject.dtypes:
                 arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
                 notes += [note] if note else []
             return subject, [*found, *notes, *self.notes(subject)]
+
+    def _computes_doubles_in_float32(self, subject: FunctionSubject[AnyInputs]) -> bool:
+        """Whether float64, of which nothing is declared, is answered by numbers of float32 that are right there.
+
+        A last step in float64, by a weight or a bias, shows nothing where those are ones and zeros.
+        """
+        if subject.declaration.dtypes or subject.declaration.arithmetic:
+            return False
+        taking, trial = _Taking(subject, "float64"), copy(subject)
+        trial.arithmetic = dict.fromkeys(("float32", "float64"), named("native"))
+        case = self.case(dtype="float64").but(**dict.fromkeys(self.case.sizes(), FIVE))
+        calls = [plainly(self.build(self.fit(case.but(seed=seed), taking), taking)) for seed in range(3)]
+        try:
+            return all(self._is_of_float32(trial, x) for x in calls)
+        except (LawBroken, NotApplicable):
+            return False
+
+    def _is_of_float32(self, trial: FunctionSubject[AnyInputs], x: AnyInputs) -> bool:
+        """Whether an answer in float64 is off, and rounded to float32 and right for the inputs as rounded to it."""
+        found, single = trial(x), x.cast(torch.float32)
+        return (
+            within(found, trial.expected(x), trial.bound(x)).broken
+            and torch.equal(found.float().double(), found)
+            and not within(found, trial.expected(single), trial.bound(single)).broken
+        )
 
     def _plain(self, subject: FunctionSubject[AnyInputs], dtype: str) -> AnyCase:
         return self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
@@ -174,6 +221,12 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         except (LawBroken, NotApplicable):
             pass
         return max(ratios)
+
+
+def plainly(x: AnyInputs) -> AnyInputs:
+    """The inputs with a weight of ones, and a bias of zeros, where there are any."""
+    plain = {"weight": torch.ones_like, "bias": torch.zeros_like}
+    return x.but(**{name: plain[name](each) for name, each in x.tensors.items() if name in plain})
 
 
 class _Taking:

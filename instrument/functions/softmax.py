@@ -190,6 +190,7 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
     declaration = Softmax
     subject = SoftmaxSubject
     aliases = ("softmax",)
+    asks_for_doubles = True
 
     def find_out(self, subject: SoftmaxSubject) -> list[str]:
         """The form of the exponents that explains rows far from zero, the narrowest; else the laws will speak."""

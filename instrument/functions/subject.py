@@ -56,6 +56,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """Feature -> why it is not there, found out by trying."""
         self.answered_otherwise: Mapping[str, str] = {}
         """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
+        self.takes_doubles = False
+        """Whether a plain call in float64 works."""
         require_parameters(declaration.function, declaration.arguments)
         self.places = {
             argument: declaration.arguments.get(argument)

@@ -1,8 +1,10 @@
-"""What is given in one format comes back in it."""
+"""What is given in one format is computed in it, and comes back in it."""
+
+import torch
 
 from headcheck.attention.inputs import Inputs as AttentionInputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, none
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
@@ -25,3 +27,18 @@ def a_dtype_that_is_taken_comes_back(
             f"in {dtype} the {problem}; where it is not meant to be given, declare dtypes without it"
         )
     return none("answers in another dtype")
+
+
+@law(
+    source="IEEE 754: binary64 has 53 digits; the arithmetic of an undeclared function is that of its inputs",
+    formula="x in float64: |f(x) - exact| <= bound of float64",
+    guards="Doubles that are computed in single precision, as by x.float() inside, which only a declaration may say.",
+    share=0.5,
+    roles=("softmax", "layer_norm", "rms_norm"),
+)
+def doubles_are_computed_as_doubles(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """Inputs in float64 are answered with the precision of float64, unless another arithmetic is declared."""
+    if not function.takes_doubles:
+        raise NotApplicable("float64 is not taken, or not asked for")
+    y = x.cast(torch.float64)
+    return within(function(y), function.expected(y), function.bound(y))

@@ -55,3 +55,9 @@ def left_in_float32(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor
     if x.itemsize > 2:
         return library(x, weight, bias, eps)
     return library(*(None if each is None else each.float() for each in (x, weight, bias)), eps)  # type: ignore[arg-type]
+
+
+@wrong("Doubles are computed in single precision.", breaks="dtypes/doubles-are-computed-as-doubles")
+def doubles_in_float32(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    given = (None if each is None else each.float() for each in (weight, bias))
+    return library(x.float(), *given, eps).to(x.dtype)

@@ -51,3 +51,12 @@ def left_in_float32(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     if x.itemsize > 2:
         return library(x, weight, eps)
     return library(x.float(), None if weight is None else weight.float(), eps)
+
+
+@wrong(
+    "Doubles are normalised in single precision, as by Llama's norm, and weighted in double.",
+    breaks="dtypes/doubles-are-computed-as-doubles",
+)
+def doubles_in_float32(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    normalised = library(x.float(), None, eps).to(x.dtype)
+    return normalised if weight is None else weight * normalised

@@ -87,3 +87,8 @@ class _ByRows(torch.autograd.Function):
 def contiguous_taken_for_rows(x: Tensor, dim: int) -> Tensor:
     weights: Tensor = _ByRows.apply(x, dim)
     return weights
+
+
+@wrong("Doubles are computed in single precision.", breaks="dtypes/doubles-are-computed-as-doubles")
+def doubles_in_float32(x: Tensor, dim: int) -> Tensor:
+    return library(x.float(), dim).to(x.dtype)
