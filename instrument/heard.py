@@ -10,12 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from headcheck.numbers import SMALL
+from headcheck.numbers import SMALL, shown
 
 MOST = 3
 """So many calls are told."""
 COTANGENT = "cotangent"
 """What a gradient begins with: no input of the call."""
+MAPPED = "mapped over"
 Call = dict[str, Any]
 
 _calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
@@ -49,11 +50,11 @@ def note(arguments: Mapping[str, Any]) -> None:
 
 
 def _numbers(tensor: Tensor) -> Any:
-    """As lists; within torch.func.vmap a tensor has no numbers of its own."""
+    """As a verdict shows them; within torch.func.vmap a tensor has no numbers of its own."""
     try:
-        return tensor.detach().tolist()
+        return shown(tensor.detach(), str(tensor.dtype).removeprefix("torch."))
     except RuntimeError:
-        return "mapped over"
+        return MAPPED
 
 
 def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
@@ -64,12 +65,17 @@ def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
         other = {
             name: each
             for name, each in call.items()
-            if (_in_a_row(each) not in known if isinstance(each, list) else name not in inputs)
+            if (_in_a_row(each) not in known if isinstance(each, list) else _is_other(each, name, inputs))
             or name == COTANGENT
         }
         if other and other not in found:
             found.append(other)
     return found[:MOST]
+
+
+def _is_other(value: Any, name: str, inputs: Mapping[str, Any]) -> bool:
+    """Whether what is no list, a tensor without numbers or a flag, is not among the inputs."""
+    return name not in inputs or value not in (inputs[name], True, MAPPED)
 
 
 def _in_a_row(value: Any) -> str:

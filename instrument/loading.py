@@ -81,7 +81,7 @@ def _of_that_name(name: str) -> Any:
     if found is not None:
         return found
     if _is_path(name):
-        named = ", ".join(_functions_in(Path(name))) or "the name of your function"
+        named = ", ".join(_callables_in(Path(name))) or "the name of your function"
         raise SubjectError(
             f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}"
         )
@@ -96,13 +96,14 @@ def _is_path(place: str) -> bool:
     return place.endswith(".py") or "/" in place or "\\" in place
 
 
-def _functions_in(path: Path) -> list[str]:
-    """The public functions of a file, read without running it."""
+def _callables_in(path: Path) -> list[str]:
+    """The public functions and classes of a file, read without running it."""
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError):
         return []
-    return [each.name for each in body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+    named = (each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    return [name for name in named if not name.startswith("_")]
 
 
 def _module(name: str) -> ModuleType:
@@ -188,7 +189,9 @@ def _callable(attribute: Any, spec: str) -> Any:
             f"{spec} is a class of what cannot be called; name a function, or a class of modules"
         )
     if not callable(attribute) and not is_declaration(attribute):
-        raise SubjectError(f"{spec} is a {type(attribute).__name__}, neither a callable nor a declaration")
+        raise SubjectError(
+            f"{spec} is of type {type(attribute).__name__}, neither a callable nor a declaration"
+        )
     return attribute
 
 

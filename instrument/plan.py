@@ -53,7 +53,9 @@ class Plan:
         """The subject, imported and declared, but not called yet."""
         attribute, name = load(self.subject) if isinstance(self.subject, str) else (self.subject, "")
         if not callable(attribute) and not is_declaration(attribute):
-            raise SubjectError(f"a {type(attribute).__name__} is neither a callable nor a declaration")
+            raise SubjectError(
+                f"what is of type {type(attribute).__name__} is neither a callable nor a declaration"
+            )
         attribute = made(attribute, self.role)
         role = role_name(attribute, self.role)
         declaration = declaring(role_named(role).declare(attribute, name), self.declared)

@@ -116,7 +116,7 @@ def _module_may_attend(takes: list[inspect.Parameter]) -> bool:
 
 
 def _likely_roles(name: str, parameters: list[str]) -> str:
-    """The role that its name or first parameter points to, or all that are roles of modules."""
+    """The role that its name or first parameter points to, or all roles that modules have."""
     words = {
         "multi_head_attention": ("att",),
         "seq2seq": ("source", "src"),
@@ -125,7 +125,8 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     }
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(
-        (role for role, signs in words.items() if any(sign in said for sign in signs)), ", ".join(MODULES)
+        (role for role, signs in words.items() if any(sign in said for sign in signs)),
+        ", ".join((*MODULES, "rms_norm", "layer_norm")),
     )
 
 

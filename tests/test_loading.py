@@ -76,7 +76,7 @@ MISTAKES = {
     "no_such_file.py:f": "no file no_such_file.py",
     f"{KERNELS}": "names a file but no function in it; .*NAME being right, wrong_scale",
     f"{KERNELS}:rigth": r"no attribute 'rigth' \(did you mean right\?\)",
-    f"{KERNELS}:NOT_CALLABLE": "is a int, neither a callable nor a declaration",
+    f"{KERNELS}:NOT_CALLABLE": "is of type int, neither a callable nor a declaration",
     "collections:OrderedDict": "is a class of what cannot be called",
     ":f": "write package.module:attribute",
 }
@@ -202,7 +202,7 @@ def test_a_module_is_recognised_as_its_class_is(made: Callable[[type[nn.Module]]
         role_name(made(Reader))
     with pytest.raises(
         SubjectError,
-        match=r"--role: multi_head_attention, encoder, decoder, seq2seq, causal_lm, vision, or",
+        match=r"--role: multi_head_attention, encoder, decoder, seq2seq, causal_lm, vision, rms_norm, layer_norm, or",
     ):
         role_name(made(nn.Identity))
 

@@ -11,6 +11,7 @@ from itertools import product
 from random import Random
 
 import torch
+from torch import Tensor
 
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -23,6 +24,8 @@ from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.projections import Layout
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.units import unit_that_explains
+from headcheck.reference.masks import causal
+from headcheck.verdict import Hint
 
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
@@ -43,7 +46,7 @@ def find(build: Build, subject: MultiHeadSubject) -> list[str]:
     found.unit = unit
     found.empty_rows = _empty_rows(build, subject)
     found.weights = _weights(build, subject)
-    return _notes(subject)
+    return [*_notes(subject), *_causal_note(build, subject)]
 
 
 def _in_a_wide_format(build: Build, subject: MultiHeadSubject) -> MultiHeadSubject:
@@ -85,8 +88,13 @@ def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHe
 
 def agrees(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool | None:
     """Whether a call gives the exact answer; None where it does not work at all."""
+    return agrees_with(subject, x, subject.exact(x))
+
+
+def agrees_with(subject: MultiHeadSubject, x: MultiHeadInputs, exact: Tensor) -> bool | None:
+    """Whether a call gives this answer; None where it does not work at all."""
     try:
-        return not within(subject(x), subject.exact(x), output_bound(x, subject.found.unit)).broken
+        return not within(subject(x), exact, output_bound(x, subject.found.unit)).broken
     except (SubjectRaised, LawBroken, NotApplicable):
         return None
 
@@ -289,6 +297,18 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
     if found.weights:
         notes.append(f"weights are returned, {found.weights}")
     return notes
+
+
+def _causal_note(build: Build, subject: MultiHeadSubject) -> list[Hint]:
+    """Whether a plain call, in which nothing is hidden, is right only as if it were causal."""
+    if subject.declaration.causal:
+        return []
+    case = trial(build, subject).case
+    x = build(case.but(mode="self", kv_len=case.q_len), subject)
+    past = causal(case.q_len, case.q_len).expand(case.batch, 1, -1, -1)
+    if agrees(subject, x) is not False or not agrees_with(subject, x, subject.exact(x.masked(past))):
+        return []
+    return [Hint("a plain call is right with --declare causal=True, and wrong as it is")]
 
 
 def require_whole_heads(subject: MultiHeadSubject) -> None:
