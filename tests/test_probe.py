@@ -109,6 +109,35 @@ def optional_mask(function: Any) -> Any:
     return attention
 
 
+def always_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Length before heads, key heads shared, each call causal and aligned at the last key: a decoder's own."""
+    query, key, value = (x.transpose(1, 2) for x in (q, k, v))
+    lengths = query.shape[2], key.shape[2]
+    seen = torch.ones(lengths, dtype=torch.bool).tril(lengths[1] - lengths[0])
+    return scaled_dot_product_attention(query, key, value, seen, enable_gqa=True).transpose(1, 2)
+
+
+def test_what_is_causal_in_every_call_is_found_with_all_that_depends_on_it() -> None:
+    """The layout and the diagonal are seen only as if each call were causal; then there is a declaration to paste."""
+    found_out = found(headcheck.probe(always_causal))
+    told = ("always", "layout", "causal", "rectangular", "grouped_heads")
+    assert [found_out[topic] for topic in told] == [
+        {"is_causal": True},
+        "bshd",
+        "bottom-right",
+        True,
+        "interleaved",
+    ]
+
+
+def test_nothing_is_to_be_pasted_while_the_layout_is_unknown() -> None:
+    """What else was seen may be an effect of it."""
+    printed = str(headcheck.probe(lambda q, k, v: scaled_dot_product_attention(q, k, v).flip(1)))
+    assert "could not tell: layout" in printed
+    assert "no declaration to paste" in printed
+    assert "headcheck.Attention(" not in printed
+
+
 @pytest.mark.parametrize(
     ("function", "topic", "value"),
     [

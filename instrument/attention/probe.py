@@ -9,6 +9,11 @@ from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.declarations import Attention
 from headcheck.pasting import identifier, pasted, written
 
+NOTHING_TO_PASTE = (
+    "no declaration to paste: as long as the layout is unknown, what else was seen may be an effect of it; "
+    "declare the layout (--declare layout=...) and probe again"
+)
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -25,6 +30,8 @@ class Probed:
         wide = min(max(map(len, values), default=0), 44)
         table = [f"{f.topic:{width}}  {v:{wide}}  {f.how}" for f, v in zip(told, values, strict=True)]
         unknown = [f"could not tell: {each.topic}: {each.how}" for each in self.findings if not each.told]
+        if any(each.topic == "layout" and not each.told for each in self.findings):
+            return "\n".join([*table, *unknown, "", NOTHING_TO_PASTE])
         return "\n".join([*table, *unknown, "", self.pasted])
 
     @property

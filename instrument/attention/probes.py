@@ -44,18 +44,27 @@ def dtypes(bench: Bench) -> Finding:
 
 
 @probe()
-def layout(bench: Bench) -> Finding:
-    """The values are averaged over the axis that is the sequence."""
+def layout(bench: Bench) -> Found:
+    """The values are averaged over the axis that is the sequence: over all of it, or, in each call, over the past."""
     if axes_of_one(bench.declaration):
         return Finding("layout", bench.declaration.layout, "tensors without an axis for heads or for a batch")
-    x = bench.inputs()
-    return bench.which(
-        "layout",
-        ("bhsd", "bshd"),
-        lambda layout: bench.fits(x, layout=layout),
-        "equal scores average the values over the sequence axis",
-        why_not=bench.problem(x),
-    )
+    x, how = bench.inputs(), "equal scores average the values over the sequence axis"
+
+    def found(as_if: Inputs) -> Finding:
+        layouts = ("bhsd", "bshd")
+        return bench.which(
+            "layout", layouts, lambda layout: bench.fits(x, as_if, layout=layout), how, why_not=problem
+        )
+
+    problem = bench.problem(x)
+    plain = found(x)
+    causal = plain if plain.told else found(x.but(is_causal=True))
+    if causal.told and causal.value != bench.declaration.layout:
+        bench.try_sizes(layout=causal.value)
+    if plain.told or not causal.told:
+        return plain
+    why = "a plain call is right only as if it were causal"
+    return iter((Finding("always", {"is_causal": True}, why), causal))
 
 
 @probe(compared="value_dim other than head_dim", otherwise="True")
@@ -66,15 +75,6 @@ def value_dim(bench: Bench) -> Finding:
     dims = bench.declaration.head_dims or (4, 3)
     x = bench.inputs(head_dim=dims[0], value_dim=dims[-1])
     return _supported("value_dim", bench, x, "value of another dim than query and key")
-
-
-@probe(compared="q_len other than kv_len", otherwise="True")
-def rectangular(bench: Bench) -> Finding:
-    """Whether there may be fewer queries than keys."""
-    if bench.declaration.rectangular is False:
-        return Finding("rectangular", False, "fewer queries than keys are refused")
-    x = bench.inputs(q_len=2, kv_len=2 * (bench.declaration.length_multiple or 0) or 5)
-    return _supported("rectangular", bench, x, "2 queries and 5 keys")
 
 
 @probe(compared="any strides", otherwise="True")
@@ -178,6 +178,16 @@ def causal(bench: Bench) -> Finding:
     )
 
 
+@probe(compared="q_len other than kv_len", otherwise="True")
+def rectangular(bench: Bench) -> Finding:
+    """Whether there may be fewer queries than keys."""
+    if bench.declaration.rectangular is False:
+        return Finding("rectangular", False, "fewer queries than keys are refused")
+    kv_len = 2 * (bench.declaration.length_multiple or 0) or 5
+    x = bench.inputs(bench.declaration.causal or "top-left", q_len=2, kv_len=kv_len)
+    return _supported("rectangular", bench, x, "2 queries and 5 keys")
+
+
 @probe(compared="a scale of zero or below, with is_causal", otherwise="any")
 def scale_with_causal(bench: Bench) -> Found:
     """Whether a negative scale reaches the causal mask."""
@@ -214,15 +224,22 @@ def mask_with_causal(bench: Bench) -> Found:
 
 @probe(compared="dead rows", otherwise="zeros")
 def empty_rows(bench: Bench) -> Found:
-    """What a query without keys gives."""
-    if bench.subject().lacks("attn_mask"):
+    """What a query without keys gives: one whose keys a mask hides, or one that comes before the first key."""
+    conventions = bench.declaration
+    if not bench.subject().lacks("attn_mask"):
+        x, how = (
+            bench.inputs(mask="all-dead", mask_form=_mask_form(bench)),
+            "a mask that leaves no key to any query",
+        )
+    elif conventions.causal == "bottom-right" and conventions.rectangular is not False:
+        x, how = _causal(bench, "bottom-right", 5, kv_len=3), "is_causal with 5 queries and 3 keys"
+    else:
         return iter(())
-    x = bench.inputs(mask="all-dead", mask_form=_mask_form(bench))
     return bench.which(
         "empty_rows",
         ("zeros", "mean", "nan"),
         lambda gives: bench.fits(x, empty_rows=gives),
-        "a mask that leaves no key to any query",
+        how,
         why_not=bench.problem(x),
     )
 
@@ -339,8 +356,8 @@ def _supported(field: str, bench: Bench, x: Inputs, what: str) -> Finding:
     return Finding(field, None, f"{what}: taken, and the answer is wrong", told=False)
 
 
-def _causal(bench: Bench, alignment: Any, q_len: int) -> Inputs:
-    return bench.inputs(alignment, q_len=q_len, kv_len=5, is_causal=True)
+def _causal(bench: Bench, alignment: Any, q_len: int, kv_len: int = 5) -> Inputs:
+    return bench.inputs(alignment, q_len=q_len, kv_len=kv_len, is_causal=True)
 
 
 def _mask_form(bench: Bench) -> str:
