@@ -38,10 +38,10 @@ class DidNotReturn(NoAnswer):
 class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
-    def __init__(self, problem: BaseException) -> None:
+    def __init__(self, problem: BaseException, cure: str = "") -> None:
         first_line = ADDRESS.sub("", str(problem).strip().split("\n", 1)[0])
-        kind = type(problem).__name__
-        super().__init__(f"raised {kind}: {first_line}" if first_line else f"raised {kind}")
+        said = f"raised {type(problem).__name__}" + (f": {first_line}" if first_line else "")
+        super().__init__(f"{said} ({cure})" if cure else said)
         self.problem = problem
 
 

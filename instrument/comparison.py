@@ -49,10 +49,10 @@ def within(observed: Tensor, expected: Tensor, bound: Tensor | float, what: str 
     limit = _plain(bound) if isinstance(bound, Tensor) else observed.new_full((), bound)
     limit = limit.expand(observed.shape)
     error = (observed - expected).abs()
-    ratio = torch.where(error == 0, 0.0, error / limit)
+    ratio = error / limit
     agree = (observed == expected) | (observed.isnan() & expected.isnan()) | (limit == torch.inf)
     ratio = torch.where(ratio.isnan() | (limit < 0), torch.inf, ratio)
-    ratio = torch.where(agree, torch.where(ratio.isfinite(), ratio, 0.0), ratio)
+    ratio = torch.where(agree, 0.0, ratio)
     worst, index = _worst(ratio)
     return Comparison(what, observed, expected, limit, worst, index)
 

@@ -46,7 +46,10 @@ CAPS = "attention/features/a-softcap-caps-the-scores"
 def test_a_declared_feature_that_is_not_implemented_is_a_break() -> None:
     """softcap=True, and the function raises NotImplementedError: the law of the softcap is broken."""
     row = engine_of(Attention(without_softcap, softcap=True)).judge(all_laws()[CAPS])
-    assert (row.outcome, row.reason) == ("breaks", "raised NotImplementedError: softcap comes later")
+    assert row.outcome == "breaks"
+    assert row.reason.startswith(
+        "raised NotImplementedError: softcap comes later (where such calls are meant"
+    )
 
 
 def test_an_inferred_feature_that_is_not_implemented_is_not_applicable() -> None:

@@ -37,6 +37,8 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
+MEANT = "where such calls are meant to be refused, declare may_refuse=True"
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -271,9 +273,11 @@ class Edge(Abilities):
                 return self.clock.call(self.declaration.function, *tensors, **keywords)
         except SubjectRaised as raised:
             undeclared = self._undeclared(x, arguments) or ("the call" if self.declaration.may_refuse else "")
-            if undeclared and isinstance(raised.problem, NotImplementedError):
+            if not isinstance(raised.problem, NotImplementedError):
+                raise
+            if undeclared:
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
-            raise
+            raise SubjectRaised(raised.problem, MEANT) from raised.problem
 
     def _region(self, x: Inputs) -> AbstractContextManager[Any]:
         """Of torch.autocast, where the call is to be made in one."""

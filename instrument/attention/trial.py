@@ -184,7 +184,10 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     )
     if fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes":
         return True, ""
-    taken = fate_of(lambda: failure_of(grouped, alike) is None, TRIAL_S) == "yes"
+    plain = is_right(
+        trial, case.but(kv_heads=case.heads)
+    )  # Otherwise whatever is wrong is wrong of groups, too.
+    taken = plain and fate_of(lambda: failure_of(grouped, alike) is None, TRIAL_S) == "yes"
     return False, TAKEN_NOTE if taken else ""
 
 
