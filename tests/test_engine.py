@@ -367,3 +367,18 @@ def test_laws_only_see_what_the_case_describes() -> None:
     on_reference().judge(a_law(keeps))
     assert len(seen) == 9
     assert all(torch.equal(x.query, build(x.case).query) for x in seen)
+
+
+def test_a_wrong_number_is_not_made_small_into_a_hang() -> None:
+    """What is wrong everywhere and hangs on the smallest inputs is told by a number, on inputs that return."""
+
+    def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if query.numel() == key.numel() == 1:
+            time.sleep(5)
+        return query @ key.mT @ value
+
+    row = engine_of(Attention(unscaled), replace(TINY, limit_s=0.5)).judge(all_laws()[OUTPUT])
+    assert row.outcome == "breaks"
+    assert not row.hung
+    assert row.counterexample is not None
+    assert row.counterexample.factor is not None

@@ -91,11 +91,6 @@ def _of_other_axes(trial: AttentionSubject, masked: Sequence[Case]) -> tuple[Att
 
 def _failure(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> LawBroken | NotApplicable | None:
     """Why no call with a mask of a shape works, or None if one does, of one kind at least."""
-    subject = AttentionSubject(
-        trial.declaration.but(mask_shapes=(shape,)),
-        dtypes=trial.dtypes,
-        arithmetic=trial.arithmetic,
-        device=trial.device,
-    )
+    subject = trial.but(declaration=trial.declaration.but(mask_shapes=(shape,)))
     failures = [failure_of(subject, built(subject, case)) for case in masked]
     return None if None in failures else failures[0]

@@ -101,9 +101,7 @@ def _float32_among(model: Arithmetic, dtype: str) -> float:
 def _loses_what_a_log_sum_exp_loses(trial: AttentionSubject, dtype: str) -> bool:
     """Whether equal values come back less exactly than weights divided by their sum give them, but not much less."""
     found = _answers(trial, (_equal_values(trial, dtype, length) for length in LENGTHS))
-    coarse = AttentionSubject(
-        trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_LOG_SUM_EXP}, device=trial.device
-    )
+    coarse = trial.but(arithmetic={dtype: BY_LOG_SUM_EXP})
     return _any_broken(found, trial.bound) and not _any_broken(found, coarse.bound)
 
 
@@ -120,9 +118,7 @@ def _loses_what_differences_lose(trial: AttentionSubject, dtype: str) -> bool:
 
 def _loses_what_shares_lose(trial: AttentionSubject, dtype: str) -> bool:
     """Whether gradients alone are wrong, where keys have little weight alone, by no more than shares of parts lose."""
-    coarse = AttentionSubject(
-        trial.declaration, dtypes=trial.dtypes, arithmetic={dtype: BY_SHARES}, device=trial.device
-    )
+    coarse = trial.but(arithmetic={dtype: BY_SHARES})
     quiet = [_with_loud_values(trial, dtype, length, loud=False, weight=LITTLE) for length in LENGTHS[:-1]]
     usual = [_with_scores_near_zero(trial, dtype, length) for length in LENGTHS[:3]]
     answers = _answers(trial, [*quiet, *usual])

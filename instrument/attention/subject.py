@@ -55,6 +55,25 @@ class AttentionSubject(Edge):
         """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
         self.forward_bounds = lru_cache(maxsize=8)(self._forward_bounds)
 
+    def but(
+        self,
+        *,
+        declaration: Attention | None = None,
+        dtypes: tuple[str, ...] | None = None,
+        arithmetic: Mapping[str, Arithmetic] | None = None,
+    ) -> "AttentionSubject":
+        """The subject under another declaration, in other dtypes or by another arithmetic; what was found out is kept."""
+        other = AttentionSubject(
+            declaration or self.declaration,
+            dtypes=dtypes or self.dtypes,
+            arithmetic=self.arithmetic if arithmetic is None else arithmetic,
+            device=self.device,
+            refused=self.refused,
+            avoids=self.avoids,
+        )
+        other.found, other.answered_otherwise = self.found, self.answered_otherwise
+        return other
+
     def expected(self, x: Inputs) -> Tensor:
         """The oracle's output, with dead rows by the subject's convention."""
         exact = x.problem.attended.output

@@ -84,16 +84,7 @@ def prepare(
     trial.dtypes = supported
     with impatient(trial.seconds):
         arithmetic, found_out = _find_out(trial, seed)
-    subject = AttentionSubject(
-        trial.declaration,
-        dtypes=supported,
-        arithmetic=arithmetic,
-        device=device,
-        refused=trial.refused,
-        avoids=trial.avoids,
-    )
-    subject.found = trial.found
-    subject.answered_otherwise = trial.answered_otherwise
+    subject = trial.but(arithmetic=arithmetic)
     return subject, [*notes, *layout_notes, *size_notes, *returned_notes, *found_out]
 
 
@@ -179,9 +170,7 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, q_len=4, kv_len=4)
     x = built(trial, case.but(layout="expanded-heads"))
     alike = x.but(key=x.key.clone(), value=x.value.clone(), layout="contiguous")
-    grouped = AttentionSubject(
-        trial.declaration.but(grouped_heads="interleaved"), dtypes=trial.dtypes, arithmetic=trial.arithmetic
-    )
+    grouped = trial.but(declaration=trial.declaration.but(grouped_heads="interleaved"))
     if fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes":
         return True, ""
     plain = is_right(
@@ -267,9 +256,7 @@ def _arithmetic(
 
 def _computes_in_float32(trial: AttentionSubject) -> bool:
     """Whether float64 is answered as float32 would be: off by more than its own rounding, by no more than that."""
-    coarse = AttentionSubject(
-        trial.declaration, dtypes=trial.dtypes, arithmetic={"float64": IN_FLOAT32}, device=trial.device
-    )
+    coarse = trial.but(arithmetic={"float64": IN_FLOAT32})
     calls = [built(trial, PLAIN.but(dtype="float64", seed=seed)) for seed in range(3)]
     try:
         found = [(x, trial(x)) for x in calls]
@@ -336,14 +323,7 @@ def _rounds_the_sum_more_than_once(trial: AttentionSubject, dtype: str, model: A
 
 def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -> float:
     """The largest error over bound of one case under a model, forward and backward; 0 where it cannot be said."""
-    subject = AttentionSubject(
-        trial.declaration,
-        dtypes=(dtype,),
-        arithmetic={dtype: model},
-        device=trial.device,
-        refused=trial.refused,
-        avoids=trial.avoids,
-    )
+    subject = trial.but(dtypes=(dtype,), arithmetic={dtype: model})
     x = build(case, trial.alignment, dead_rows=DEAD_ROWS not in trial.avoids)
     ratios = [0.0]
     try:
