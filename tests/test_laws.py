@@ -24,6 +24,7 @@ from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
 from tests.engines import engine_of
+from tests.faults import VARIANTS
 
 ALL = list(all_laws().values())
 LAWS = choose("attention")
@@ -117,6 +118,7 @@ UNDECLARED = {
     "masked-nan-does-not-leak": "masked_nan='leaks'",
     "what-is-declared-unsupported-is-refused": "declares no feature absent",
     "the-declared-operator-runs": "no operator is declared",
+    "queries-before-the-first-key-follow-the-convention": "every query sees the first key",
     **{each.name: "takes no sequences of several lengths" for each in choose("attention", ["/ragged/"])},
 }
 """Laws about what the reference does not declare; each holds, below or in test_ragged, for one that does."""
@@ -132,6 +134,13 @@ def test_every_law_holds_on_the_reference(each: Law) -> None:
     assert row.outcome == "holds", row.reason
     assert row.examples >= 1
     assert row.worst_error_over_bound <= 1
+
+
+def test_the_law_of_queries_before_the_first_key_holds_where_there_are_any() -> None:
+    """Of a function that is aligned at the last key."""
+    each = all_laws()["attention/caches/queries-before-the-first-key-follow-the-convention"]
+    row = engine_of(VARIANTS["conventions/aligned-at-the-last-key"].declaration(), SHORT).judge(each)
+    assert (row.outcome, row.examples > 0) == ("holds", True), row.reason
 
 
 def test_the_law_of_masked_nan_holds_where_it_is_declared() -> None:
