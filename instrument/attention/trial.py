@@ -173,9 +173,8 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     grouped = trial.but(declaration=trial.declaration.but(grouped_heads="interleaved"))
     if fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes":
         return True, ""
-    plain = is_right(
-        trial, case.but(kv_heads=case.heads)
-    )  # Otherwise whatever is wrong is wrong of groups, too.
+    # What is wrong of as many key heads, too, is no matter of groups.
+    plain = is_right(trial, case.but(kv_heads=case.heads))
     taken = plain and fate_of(lambda: failure_of(grouped, alike) is None, TRIAL_S) == "yes"
     return False, TAKEN_NOTE if taken else ""
 
@@ -206,35 +205,40 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     What is undeclared is left to the laws about it, so that one deviation does not break all the others.
     """
     conventions = trial.declaration
-    plain = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
-    masked = [
-        plain.but(mask="all-dead", mask_form=form) for form in ("boolean", "additive") if trial.has(form)
-    ]
-    before_all_keys = (
-        trial.alignment == "bottom-right" and trial.has("is_causal") and trial.has("rectangular")
-    )
-    dead = [*masked, *([plain.but(is_causal=True, q_len=6)] if before_all_keys else [])]
-    scales = [plain.but(is_causal=True, scale=scale) for scale in (0.0, -0.5)]
-    can_scale = trial.has("scale") and trial.has("is_causal")
-    both = {"mask": "padding", "is_causal": True, "batch": 3, "q_len": 4}
-    padded = [case.but(**both) for case in masked if trial.has("is_causal")]
     does = {
         DEAD_ROWS: {"nan": False, "undefined": False, None: None}.get(conventions.empty_rows, True),
         CAUSAL_SCALES: {"any": True, "positive": False}.get(conventions.scale_with_causal or ""),
-        MASK_WITH_CAUSAL: True
-        if "is_causal" in conventions.always
-        else {"and": True, "refused": False}.get(conventions.mask_with_causal or ""),
+        MASK_WITH_CAUSAL: {"and": True, "refused": False}.get(conventions.mask_with_causal or ""),
     }
-    cases = {DEAD_ROWS: dead, CAUSAL_SCALES: scales if can_scale else [], MASK_WITH_CAUSAL: padded}
+    if "is_causal" in conventions.always:
+        does[MASK_WITH_CAUSAL] = True
+    shown = _shown_by(trial)
     return frozenset(
         what
         for what, declared in does.items()
         if not (
-            all(is_right(trial, case, if_refused=what != MASK_WITH_CAUSAL) for case in cases[what])
+            all(is_right(trial, case, if_refused=what != MASK_WITH_CAUSAL) for case in shown[what])
             if declared is None
             else declared
         )
     )
+
+
+def _shown_by(trial: AttentionSubject) -> dict[str, list[Case]]:
+    """Plain cases on which a subject shows what it does, undeclared; none where it cannot be asked."""
+    plain = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
+    causal = plain.but(is_causal=True)
+    forms = [form for form in ("boolean", "additive") if trial.has(form)]
+    dead = [plain.but(mask="all-dead", mask_form=form) for form in forms]
+    shown = {DEAD_ROWS: dead, CAUSAL_SCALES: [], MASK_WITH_CAUSAL: []}
+    if trial.has("is_causal"):
+        if trial.alignment == "bottom-right" and trial.has("rectangular"):
+            dead.append(causal.but(q_len=6))
+        if trial.has("scale"):
+            shown[CAUSAL_SCALES] = [causal.but(scale=scale) for scale in (0.0, -0.5)]
+        padded = causal.but(mask="padding", batch=3, q_len=4)
+        shown[MASK_WITH_CAUSAL] = [padded.but(mask_form=form) for form in forms]
+    return shown
 
 
 def _arithmetic(
