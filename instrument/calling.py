@@ -57,6 +57,17 @@ def was_raised(problem: BaseException) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
+def is_for_laws(
+    problem: LawBroken | NotApplicable | None, of_all: Mapping[str, LawBroken | NotApplicable | None]
+) -> bool:
+    """Whether a dtype is judged, by what is wrong with a plain call in it: nothing, a hang, or, if it works in any dtype,
+    an answer of another form. One that raises is not supported; an answer in another dtype has a law of its own.
+    """
+    if problem is None or isinstance(problem, DidNotReturn):
+        return True
+    return None in of_all.values() and not isinstance(problem, NoAnswer | NotApplicable | OtherDtype)
+
+
 def require_callable(
     attempts: Iterable[LawBroken | NotApplicable | None],
     canonical: str,

@@ -20,6 +20,8 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
+from headcheck.functions.softmax import Softmax
+from headcheck.functions.softmax import role as softmax_role
 from headcheck.laws import all_laws, choose, law_named
 from headcheck.pasting import pasted
 from headcheck.reference.canonical import canonical_attention
@@ -814,3 +816,20 @@ def test_a_function_without_gradients_is_asked_about_inference_mode_in_a_copy() 
             subject, profile="quick", dtype="float32", laws=("inference-mode", "one-key", "same-call")
         )
         assert verdict.verdict == outcome, repr(verdict)
+
+
+@pytest.mark.parametrize("wrong", ["float32", "bfloat16"])
+def test_an_answer_of_another_shape_in_one_dtype_is_judged_there(wrong: str) -> None:
+    """It works in other dtypes, so that this one is not one that is not supported; of attention and of others."""
+    dtype = getattr(torch, wrong)
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        output = canonical_attention(query, key, value)
+        return output.transpose(1, 2) if query.dtype == dtype else output
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(x, dim)
+        return weights[None] if x.dtype == dtype else weights
+
+    assert wrong in role.prepare(Attention(attention), dtypes=(), device="cpu", seed=0)[0].dtypes
+    assert wrong in softmax_role.prepare(Softmax(softmax), dtypes=(), device="cpu", seed=0)[0].dtypes

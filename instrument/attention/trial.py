@@ -30,7 +30,7 @@ from headcheck.attention.trying import (
     is_right,
     is_right_on,
 )
-from headcheck.calling import DidNotReturn, NoAnswer, OtherDtype, SubjectRaised, impatient, require_callable
+from headcheck.calling import OtherDtype, SubjectRaised, impatient, is_for_laws, require_callable
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
@@ -123,15 +123,14 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     A declared one is held to work, and is not tried.
     """
     declared = set(trial.declaration.dtypes or ())
-    supported, notes, otherwise = list[str](), list[str](), dict[str, str]()
-    for dtype in wanted:
-        problem = None if dtype in declared else failure_of(trial, built(trial, PLAIN.but(dtype=dtype)))
-        wrong = not isinstance(problem, NoAnswer | NotApplicable | OtherDtype) and bool(supported)
-        if problem is None or isinstance(problem, DidNotReturn) or wrong:  # A law will say so.
-            supported.append(dtype)
-        else:
-            notes.append(f"{dtype}: not supported ({problem})")
-            otherwise |= {dtype: str(problem)} if isinstance(problem, OtherDtype) else {}
+    problems = {
+        dtype: None if dtype in declared else failure_of(trial, built(trial, PLAIN.but(dtype=dtype)))
+        for dtype in wanted
+    }
+    supported = [dtype for dtype, problem in problems.items() if is_for_laws(problem, problems)]
+    unsupported = {dtype: problem for dtype, problem in problems.items() if dtype not in supported}
+    notes = [f"{dtype}: not supported ({problem})" for dtype, problem in unsupported.items()]
+    otherwise = {dtype: str(each) for dtype, each in unsupported.items() if isinstance(each, OtherDtype)}
     trial.answered_otherwise = otherwise
     if set(supported) - declared:
         return tuple(supported), notes

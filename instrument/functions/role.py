@@ -10,7 +10,7 @@ import torch
 
 from headcheck import inference
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.calling import DidNotReturn, OtherDtype, impatient, require_callable
+from headcheck.calling import OtherDtype, impatient, is_for_laws, require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
@@ -98,9 +98,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         problems = {dtype: self._failure(subject, self._plain(subject, dtype)) for dtype in wanted}
         declared = declaration.dtypes or ()
         taken = tuple(
-            dtype
-            for dtype in wanted
-            if dtype in declared or problems[dtype] is None or isinstance(problems[dtype], DidNotReturn)
+            dtype for dtype in wanted if dtype in declared or is_for_laws(problems[dtype], problems)
         )
         if not taken and "float32" not in wanted and self._works_in_float32(subject):
             raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
