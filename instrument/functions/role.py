@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from copy import copy
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -135,8 +134,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """
         if subject.declaration.dtypes or subject.declaration.arithmetic:
             return False
-        taking, trial = _Taking(subject, "float64"), copy(subject)
-        trial.arithmetic = dict.fromkeys(("float32", "float64"), named("native"))
+        taking = _Taking(subject, "float64")
+        trial = subject.held_to(dict.fromkeys(("float32", "float64"), named("native")))
         case = self.case(dtype="float64").but(**dict.fromkeys(self.case.sizes(), FIVE))
         calls = [plainly(self.build(self.fit(case.but(seed=seed), taking), taking)) for seed in range(3)]
         try:
@@ -200,8 +199,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:
         """The largest error over bound of one case under a model; 0 where a law will say what is wrong."""
-        trial = copy(subject)
-        trial.dtypes, trial.arithmetic = (case.dtype,), {case.dtype: model}
+        trial = subject.held_to({case.dtype: model})
+        trial.dtypes = (case.dtype,)
         x = self.build(case, trial)
         ratios = [0.0]
         try:

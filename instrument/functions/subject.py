@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -111,6 +112,12 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
     def arithmetic_for(self, dtype: torch.dtype) -> Arithmetic:
         """How the subject rounds in this dtype."""
         return self.arithmetic[str(dtype).removeprefix("torch.")]
+
+    def held_to(self, arithmetic: Mapping[str, Arithmetic]) -> Self:
+        """The same subject, in these dtypes held to another arithmetic than its own."""
+        other = copy(self)
+        other.arithmetic = {**self.arithmetic, **arithmetic}
+        return other
 
     # What it gives
 

@@ -11,17 +11,15 @@ would be as large as the output: there the step is four eps, and the margins are
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from headcheck.calling import SubjectRaised
+from headcheck.formats import formats_of
 
 TRIES = 3
 
@@ -58,38 +56,7 @@ class Noise:
 
 _OF_FLOAT32 = torch.finfo(torch.float32).eps
 """What cannot be measured is taken to be computed in."""
-
-
-class _Formats(TorchFunctionMode):
-    """The eps of the coarsest floating-point format in which any function that Python called was given numbers.
-
-    Whole numbers and infinities are whole in every format: a mask or positions in float32 round nothing.
-    What is inside of scripted modules is not seen. Where tensors are dispatched it would be, but there flex_attention
-    cannot be watched, and fails from then on.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.eps: float = torch.finfo(torch.float64).eps
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        returned = function(*args, **(kwargs or {}))
-        for each in tree_leaves((args, kwargs)):  # Now, since a buffer that was given may have been written.
-            if isinstance(each, Tensor) and each.is_floating_point():
-                eps = torch.finfo(each.dtype).eps
-                if eps > self.eps and not _whole(each):
-                    self.eps = eps
-        return returned
-
-
-def _whole(x: Tensor) -> bool:
-    """Whether all numbers are whole or infinite; not where it cannot be asked, as inside of torch.vmap."""
-    try:
-        return bool((x == x.round()).all())
-    except RuntimeError:
-        return False
+_OF_FLOAT64 = torch.finfo(torch.float64).eps
 
 
 @contextmanager
@@ -132,14 +99,12 @@ def measured(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> Noise:
 
 
 def _coarsest(call: Callable[[], Tensor]) -> float:
-    """The eps of the coarsest format inside. Its answer is not used: watched, torch takes no fast paths."""
-    formats = _Formats()
+    """The eps of the coarsest format inside."""
     try:
-        with formats:
-            call()
+        formats = formats_of(call)
     except SubjectRaised:  # Or the watching did: what compiles a part of itself may not bear it.
         return _OF_FLOAT32
-    return formats.eps
+    return max((torch.finfo(each).eps for each in formats), default=_OF_FLOAT64)
 
 
 def _between_signs(like: Tensor, generator: torch.Generator) -> Tensor:

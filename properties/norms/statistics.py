@@ -2,10 +2,12 @@
 
 import torch
 
-from headcheck.comparison import Comparison, within
+from headcheck.arithmetic import named
+from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.formats import formats_of
 from headcheck.functions.norms import NORMS, NormInputs, NormSubject, alternating
 from headcheck.functions.rounding import scaled
-from headcheck.given import at_least, one_of
+from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 
 
@@ -66,3 +68,27 @@ def a_common_scale_is_taken_out(norm: NormSubject, x: NormInputs) -> Comparison:
     ratio = a * torch.sqrt((v + x.eps) / (a * a * v + x.eps))
     expected = norm(rows).double().cpu() * ratio
     return within(norm(larger), expected, norm.bound(larger) + ratio * norm.bound(rows), f"output of {a:g} x")
+
+
+@law(
+    source="what is computed in float32 is computed there from the square on: 300^2 > 65504, the largest of float16",
+    formula="x = (t, -t, ...) in float16, t = 300 and more: |y - x / sqrt(mean x^2 + eps)| <= bound of bfloat16",
+    guards="x.pow(2) before .float(): rows of large entries come back as zeros (LeetCUDA 335).",
+    given=(having(dtype="float16"), at_least(dim=2)),
+    share=0.1,
+    roles=NORMS,
+)
+def squares_do_not_overflow_before_they_are_widened(norm: NormSubject, x: NormInputs) -> Comparison:
+    """Rows of float16 whose squares that format cannot hold are normalised, where any step is made in a wider one.
+
+    The numbers are those of bfloat16, too, whose range is that of float32: the bound is what its steps would lose.
+    """
+    if x.dtype != torch.float16:
+        raise NotApplicable("float16 is not taken, or not asked for")
+    if norm.declaration.arithmetic is not None:
+        raise NotApplicable("the other laws hold it to the arithmetic that is declared")
+    if not formats_of(lambda: norm(x)) - {torch.float16}:
+        raise NotApplicable("computes in float16 alone, in which squares overflow")
+    rows = norm.bare(x).but(x=alternating(x, (300.0, 1000.0, 8192.0)[x.case.seed % 3]))
+    coarse = norm.held_to({"bfloat16": named("opwise")})
+    return within(norm(rows), norm.expected(rows), coarse.bound(rows.cast(torch.bfloat16)))

@@ -61,3 +61,17 @@ def left_in_float32(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor
 def doubles_in_float32(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     given = (None if each is None else each.float() for each in (weight, bias))
     return library(x.float(), *given, eps).to(x.dtype)
+
+
+@wrong(
+    "Squares are taken in the dtype of x, averaged in float32: in float16 those of 256 overflow: a row of zeros.",
+    breaks="statistics/squares-do-not-overflow-before-they-are-widened",
+    real="https://github.com/xlite-dev/LeetCUDA/pull/335",
+)
+def squares_before_the_cast(x: Tensor, weight: Maybe, bias: Maybe, eps: float = 1e-5) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    centred = x - x.to(wide).mean(dim=-1, keepdim=True).to(x.dtype)
+    variance = (centred * centred).to(wide).mean(dim=-1, keepdim=True)
+    y = centred.to(wide) * torch.rsqrt(variance + eps)
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias).to(x.dtype)

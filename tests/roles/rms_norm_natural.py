@@ -41,9 +41,8 @@ def eps_after_the_rescale(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tenso
 
 @wrong(
     "The squares are taken in the dtype of x: in float16 those of 256 overflow, and the row becomes zero.",
-    breaks="accuracy/output-is-within-the-bound",
+    breaks="statistics/squares-do-not-overflow-before-they-are-widened",
     real="https://github.com/xlite-dev/LeetCUDA/pull/335",
-    arithmetic="wide",
 )
 def squares_in_half(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x * x).mean(dim=-1, keepdim=True)
