@@ -27,6 +27,8 @@ from headcheck.signatures import parameters_of
 
 LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)
 """The longest table that laws ask for is the first of these that the subject makes."""
+BASES = ("base", "theta", "max_period")
+"""The names by which a base is an argument."""
 NEAR = 0.1
 """How far from a layout the numbers of one row may be for it to be found; another base moves them less."""
 
@@ -46,7 +48,7 @@ def _other_parameter(
 class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
     """Laws see (length, d_model), and the waves of it in whatever layout."""
 
-    FEATURES: ClassVar = {"odd": "makes no table of odd width"}
+    FEATURES: ClassVar = {"odd": "makes no table of odd width", "base": "takes no base"}
 
     def __init__(self, declaration: Sinusoidal, **prepared: Any) -> None:
         super().__init__(declaration, **prepared)
@@ -56,6 +58,8 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             for number, (argument, aliases) in enumerate(declaration.ARGUMENTS.items())
         }
         self.places |= _other_parameter(declaration.function, self.places)
+        parameters = parameters_of(declaration.function) or {}
+        self.places["base"] = next((name for name in BASES if name in parameters), None)
         self.base = declaration.base or 10000.0
         self.layout: Layout = declaration.layout or "interleaved"
         self.pads = declaration.odd == "zero-column"
@@ -69,7 +73,12 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
     # What it gives
 
     def plain(self, x: SinusoidalInputs) -> dict[str, Any]:
-        return {"length": x.length, "d_model": x.d_model}
+        return {"length": x.length, "d_model": x.d_model, "base": x.base}
+
+    def lacks(self, feature: str) -> str | None:
+        if feature == "base":  # A base that is declared is the one it has, argument or none.
+            return None if self.places["base"] is not None else self.FEATURES["base"]
+        return super().lacks(feature)
 
     def received(self, x: SinusoidalInputs, returned: Any) -> Tensor:
         if isinstance(returned, Tensor):
@@ -94,14 +103,13 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
         half, wave = divmod(number, (self.filled(d_model) + 1) // 2)
         return half ^ (self.layout == "cosines-first"), wave
 
-    def _even(self, d_model: int) -> tuple[int, float]:
+    def _even(self, x: SinusoidalInputs) -> tuple[int, float]:
         """The width of whole pairs of an even or odd table, and the base that gives them the same waves."""
-        d_model = self.filled(d_model)
+        d_model, base = self.filled(x.d_model), self.base if x.base is None else x.base
         width = d_model + d_model % 2
-        base = self.base ** (width / d_model)
         if self.declaration.last_wave == "base" and width > 2:
-            return width, self.base ** (width / (width - 2))
-        return width, base
+            return width, base ** (width / (width - 2))
+        return width, base ** (width / d_model)
 
     def _table(self, sines: Tensor, cosines: Tensor, d_model: int) -> Tensor:
         """The columns in their layout, and the zeros at their end where there are some."""
@@ -112,7 +120,7 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
 
     def frequencies(self, x: SinusoidalInputs) -> Tensor:
         """The angle of each wave at position 1, in float64."""
-        width, base = self._even(x.d_model)
+        width, base = self._even(x)
         return rotary_angles(torch.ones(1), width, base=base)[0]
 
     def angles(self, x: SinusoidalInputs) -> Tensor:
@@ -129,7 +137,7 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
         return (second, first) if self.layout == "cosines-first" else (first, second)
 
     def exact(self, x: SinusoidalInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        width, base = self._even(x.d_model)
+        width, base = self._even(x)
         table = sinusoidal_at(torch.arange(x.length), width, base=base, layout="concatenated")
         sines, cosines = table.tensor_split(2, dim=-1)
         return self._table(sines, cosines, x.d_model)
@@ -217,7 +225,7 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
 def _base(subject: SinusoidalSubject) -> list[str]:
     """The base by the signature, where it is not declared."""
     parameters = parameters_of(subject.declaration.function) or {}
-    defaults = (parameters[name].default for name in ("base", "theta", "max_period") if name in parameters)
+    defaults = (parameters[name].default for name in BASES if name in parameters)
     default = next(defaults, None)
     if subject.declaration.base is not None or not isinstance(default, int | float):
         return []

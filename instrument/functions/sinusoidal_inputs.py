@@ -73,6 +73,8 @@ class SinusoidalInputs(Inputs):
 
     length: int
     d_model: int
+    base: float | None = None
+    """None: the subject's own."""
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -46,6 +46,21 @@ def each_size_has_its_own_table(table: SinusoidalSubject, x: SinusoidalInputs) -
 
 
 @law(
+    source="the base belongs to the call",
+    formula="f(l, d, b), f(l, d, b'), f(l, d, b): each as if it were alone",
+    guards="A table kept by its sizes: the second model of a process runs with the base of the first.",
+    needs=("base",),
+    given=(at_least(d_model=4, length=2),),
+    share=0.5,
+)
+def each_call_has_its_own_base(table: SinusoidalSubject, x: SinusoidalInputs) -> Iterator[Comparison]:
+    """A call with another base gives its own table, and so does the one after it."""
+    other = x.but(base=37.0 if table.base != 37.0 else 11.0)
+    for number, each in enumerate((x, other, x), start=1):
+        yield within(table(each), table.expected(each), table.bound(each), f"output, call {number}")
+
+
+@law(
     source="a call gives a tensor of its own",
     formula="y changed in place: f(length, d_model) is what it was",
     guards="A kept table handed out itself: `pe += x` changes the code of every later sequence.",

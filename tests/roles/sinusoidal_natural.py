@@ -41,3 +41,17 @@ def odd_width_cut_at_the_front(length: int, d_model: int) -> Tensor:
     steps = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = torch.arange(length)[:, None] * 10000.0 ** (-steps / d_model)
     return interleaved(angles, angles[:, d_model % 2 :])
+
+
+@wrong(
+    "Tables are kept by their sizes alone: a second model of another base gets those of the first.",
+    breaks="tables/each-call-has-its-own-base",
+)
+def kept_without_the_base(
+    length: int, d_model: int, base: float = 10000.0, *, memory: dict[tuple[int, int], Tensor]
+) -> Tensor:
+    if (length, d_model) not in memory:
+        exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+        angles = torch.arange(length)[:, None] * base**-exponents
+        memory[length, d_model] = interleaved(angles, angles[:, : d_model // 2])
+    return memory[length, d_model].clone()
