@@ -1,11 +1,14 @@
 """How the inputs lie in memory does not matter."""
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
-from headcheck.comparison import Comparison, NotApplicable
+from headcheck.comparison import Comparison, NotApplicable, same
 from headcheck.given import at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.finding import without_keys
 from headcheck.modules.multi_head.oracle import GIVEN
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
@@ -50,3 +53,22 @@ def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInput
     if x.may_attend is None and x.is_real is None:
         raise NotApplicable("takes no mask")
     return attention.close(attention(x.but(sliced_masks=True)), attention(x), x)
+
+
+@law(
+    source="a call changes nothing that it is given",
+    formula="each mask after f(x; M) = before, be there a query without keys or not",
+    guards="Rows without keys opened in the caller's own mask: the next layer, which is given it too, attends there.",
+    share=0.5,
+)
+def masks_are_not_changed(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
+    """Every mask holds after the call what it held before, that of a query without keys too."""
+    dead = without_keys(attention, x)
+    if dead is None:
+        raise NotApplicable("takes no mask")
+    for call in (x, dead):
+        masks = attention.masks_for(call).items()
+        before = {name: each.clone() for name, each in masks if isinstance(each, Tensor)}
+        attention(call)
+        for name, each in before.items():
+            yield same(attention.masks_given[name], each, f"{name} after the call")

@@ -106,3 +106,17 @@ class DeadInAllHeads(Plain):
     def weigh(self, scores: Tensor) -> Tensor:
         dead = (scores == -torch.inf).all(dim=-1, keepdim=True).any(dim=1, keepdim=True)
         return super().weigh(scores).masked_fill(dead, 0.0)
+
+
+@wrong(
+    "Queries without keys are opened in the caller's own mask, and cleared afterwards.",
+    breaks="memory/masks-are-not-changed",
+)
+class OpensTheCallersMask(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        found = super().biases(raw, mask, key_mask, causal, asked)
+        if mask is not None and mask.dtype == torch.bool:
+            mask.masked_fill_(~mask.any(dim=-1, keepdim=True), True)
+        return found

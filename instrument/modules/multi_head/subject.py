@@ -195,9 +195,7 @@ class MultiHeadSubject(WeightedModule):
         told = {id(each): self._given(each) for each in (x.query, *tensors.values()) if each is not None}
         given = {name: None if each is None else told[id(each)] for name, each in tensors.items()}
         query = told[id(x.query)]  # One tensor that is given twice is one tensor for the module too.
-        masks = {**self._attn_mask(x), **self._key_mask(x)}
-        if x.sliced_masks:
-            masks = {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
+        masks = self.masks_given = self.masks_for(x)
         keywords = {**given, **masks, "need_weights": asked, **more}
         if self.places["query"]:
             return self.call(query=query, **keywords)
@@ -217,6 +215,13 @@ class MultiHeadSubject(WeightedModule):
         declared = self.declaration.batch_first
         first = getattr(self.module, "batch_first", True) if declared is None else declared
         return x if first else x.transpose(0, 1)
+
+    def masks_for(self, x: MultiHeadInputs) -> dict[str, Any]:
+        """What is given of masks, by canonical names: tensors, and is_causal."""
+        masks = {**self._attn_mask(x), **self._key_mask(x)}
+        if not x.sliced_masks:
+            return masks
+        return {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
 
     def _attn_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
         if x.may_attend is None:
