@@ -32,6 +32,18 @@ def _deterministic() -> tuple[bool, bool]:
     )
 
 
+_KERNELS = ("flash", "mem_efficient", "math")
+
+
+def _kernels() -> tuple[bool, ...]:
+    return tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _KERNELS)
+
+
+def _set_kernels(enabled: tuple[bool, ...]) -> None:
+    for name, wanted in zip(_KERNELS, enabled, strict=True):
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(wanted)
+
+
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
@@ -45,6 +57,8 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         torch.set_float32_matmul_precision,
     ),
     "whether denormal numbers are flushed to zero": (_flushes_denormals, torch.set_flush_denormal),
+    "whether anomalies are looked for": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    "which kernels of attention may run": (_kernels, _set_kernels),
 }
 """What of torch is set for the whole process: how each is read, and how it is set."""
 _USUAL = {
@@ -54,6 +68,7 @@ _USUAL = {
     "the use of deterministic algorithms": (False, False),
     "the precision of float32 products": "highest",
     "whether denormal numbers are flushed to zero": False,
+    "whether anomalies are looked for": False,
 }
 """What laws expect, and what is set while a call is watched: a setting that an earlier call left behind shows again."""
 
@@ -69,27 +84,30 @@ def functions_replaced() -> list[str]:
 
 
 @contextmanager
-def usual_settings() -> Iterator[dict[str, Any]]:
-    """The usual settings inside: what all are then; at the end all are as before."""
+def usual_settings(**others: Any) -> Iterator[dict[str, Any]]:
+    """The usual settings inside, but for others that are given: what all are then; at the end all are as before."""
     before = {name: read() for name, (read, _) in SETTINGS.items()}
-    for name, usual in _USUAL.items():
+    wanted = _USUAL | others
+    for name, usual in wanted.items():
         _set(name, usual)
     try:
-        yield before | _USUAL
+        yield before | wanted
     finally:
         for name, value in before.items():
             _set(name, value)
 
 
-@contextmanager
-def settings_watched() -> Iterator[list[str]]:
-    """The usual settings inside; at the end the list holds those that changed, and all are as before."""
+def changed_by(call: Callable[[], object]) -> list[str]:
+    """The settings and functions of torch that a call changes, be gradients recorded or not; all are put back."""
     changed: list[str] = []
-    with usual_settings() as expected:
-        try:
-            yield changed
-        finally:
-            changed += [name for name, (read, _) in SETTINGS.items() if read() != expected[name]]
+    for gradients in (True, False):
+        with usual_settings(**{"whether gradients are on": gradients}) as expected:
+            try:
+                call()
+            finally:
+                changed += [name for name, (read, _) in SETTINGS.items() if read() != expected[name]]
+        changed += functions_replaced()
+    return list(dict.fromkeys(changed))
 
 
 @contextmanager

@@ -325,6 +325,8 @@ UNUSUAL: dict[str, Any] = {
     "the use of deterministic algorithms": (True, True),
     "the precision of float32 products": "medium",
     "whether denormal numbers are flushed to zero": True,
+    "whether anomalies are looked for": True,
+    "which kernels of attention may run": (False, True, True),
 }
 
 

@@ -70,7 +70,7 @@ def bias_gradient_of_full_blocks(x: Tensor, weight: Maybe, bias: Maybe, eps: flo
     return n + torch.where(kept, bias, bias.detach())
 
 
-@wrong("The weight is kept under its address.", breaks="accuracy/output-is-within-the-bound")
+@wrong("The weight is kept under its address.", breaks="state/inputs-changed-in-place-are-read-again")
 def weight_kept_by_address(
     x: Tensor, weight: Maybe, bias: Maybe, eps: float, memory: dict[Any, Tensor]
 ) -> Tensor:
