@@ -110,6 +110,20 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
             c.is_causal and (c.q_len, c.kv_len) == ((128, 128), (130, 163), (192, 192), (97, 206))[c.seed % 4]
         ),
     ),
+    "real_sizes": (
+        given.real_sizes,
+        lambda c: (
+            c.batch == c.kv_heads == 1
+            and {
+                "heads": c.heads,
+                "q_len": c.q_len,
+                "kv_len": c.kv_len,
+                "head_dim": c.head_dim,
+                "value_dim": c.value_dim,
+            }
+            == {"heads": 1, "value_dim": c.head_dim, **given.REAL_SIZES[c.seed % len(given.REAL_SIZES)]}
+        ),
+    ),
     "equal_widths": (given.equal_widths, lambda c: c.value_dim == c.head_dim),
     "equal_heads": (given.equal_heads, lambda c: c.kv_heads == c.heads),
     "grouped": (given.grouped, lambda c: 1 < c.kv_heads < c.heads),

@@ -18,13 +18,23 @@ from headcheck.comparison import NotApplicable
 NAMES = ("query", "key", "value")
 
 
-def outputs(subject: AttentionSubject, parts: Sequence[Inputs], *, spare: int = 0) -> list[Tensor]:
+LONGEST = ("max_seqlen_q", "max_seqlen_k")
+
+
+def outputs(
+    subject: AttentionSubject, parts: Sequence[Inputs], *, spare: int = 0, loose: int = 0
+) -> list[Tensor]:
     """The output of each sequence (1, heads, q_len, value_dim), from one call.
 
-    spare: so many tokens of other numbers stand behind the last sequence.
+    spare: so many tokens of other numbers stand behind the last sequence. loose: so far above the longest sequence is
+    what the subject is told of it.
     """
+    arguments = _arguments(subject, parts, spare)
+    arguments.plain.update(
+        {name: arguments.plain[name] + loose for name in LONGEST if name in arguments.plain}
+    )
     with torch.no_grad():
-        output = _run(subject, parts, _arguments(subject, parts, spare), spare)
+        output = _run(subject, parts, arguments, spare)
     apart = _apart(subject, output, [x.q_len for x in parts], _tiled_on(subject, parts))
     return [each.detach().clone() for each in apart]
 

@@ -61,13 +61,19 @@ def shared_memory(subject: AttentionSubject, x: Inputs) -> str:
     return ", ".join(name for name, place in places.items() if output.numel() and place == mine)
 
 
-def kept_over_the_next_call(subject: AttentionSubject, x: Inputs, other: Inputs) -> tuple[Tensor, Tensor]:
-    """A copy of the first result, and the first result itself after the second call."""
+def kept_over_the_next_call(
+    subject: AttentionSubject, x: Inputs, other: Inputs, **extras: bool
+) -> list[tuple[str, Tensor, Tensor]]:
+    """Of each part of the first result a copy, and the part itself after the second call.
+
+    extras: log_sum_exp or weights, which both calls are asked for.
+    """
     with torch.no_grad():
-        first = subject.run(x, subject.arguments_for(x)).output
-        copy = first.clone()
-        subject.run(other, subject.arguments_for(other))
-    return copy, first.clone()
+        first = subject.run(x, subject.arguments_for(x, **extras))
+        parts = {name: each for name, each in first._asdict().items() if each is not None}
+        copies = {name: each.clone() for name, each in parts.items()}
+        subject.run(other, subject.arguments_for(other, **extras))
+    return [(name, copies[name], each.clone()) for name, each in parts.items()]
 
 
 def gradients_over_the_next_backward(
@@ -148,15 +154,24 @@ def after_a_call_without_gradients(
 def gradients_after_a_change(
     subject: AttentionSubject, x: Inputs, changed: str, cotangent: Tensor
 ) -> dict[str, Tensor | None] | None:
-    """The gradients of query, key and value, one of which is changed in place before backward; None if refused."""
+    """The gradients of query, key and value, where one of them or the output is changed in place before backward.
+
+    None if that is refused.
+    """
     _require_gradients(subject)
     arguments = subject.arguments_for(x)
     wanted = subject.want_gradients(arguments, INPUTS)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
-    with torch.no_grad():
-        wanted[changed].mul_(-3)
+    try:
+        if changed == "output":
+            output.add_(1.0)
+        else:
+            with torch.no_grad():
+                wanted[changed].mul_(-3)
+    except RuntimeError:  # As of a view that autograd does not let anybody write to.
+        return None
     try:
         found = subject.clock.call(
             torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
@@ -164,6 +179,28 @@ def gradients_after_a_change(
     except SubjectRaised:  # As autograd does where a saved tensor is of another version.
         return None
     return _by_name(subject, x, found)
+
+
+def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:
+    """The gradients of query, key and value of the output of a call that is asked for log_sum_exp or weights as well."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x, **{extra: True})
+    wanted = subject.want_gradients(arguments, INPUTS)
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        return dict.fromkeys(INPUTS)
+    found = subject.clock.call(
+        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
+    )
+    return _by_name(subject, x, found)
+
+
+def carries_gradients(subject: AttentionSubject, x: Inputs) -> bool:
+    """Whether the output of a call does whose query, key and value want gradients."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x)
+    subject.want_gradients(arguments, INPUTS)
+    return subject.run(x, arguments).output.requires_grad
 
 
 def given_twice(subject: AttentionSubject, x: Inputs, shared: Mapping[str, str]) -> Tensor:

@@ -9,6 +9,7 @@ FAMILIES = (
     "masks",
     "accuracy",
     "symmetry",
+    "paths",
     "gradients",
     "heads",
     "packed",

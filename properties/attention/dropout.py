@@ -19,17 +19,18 @@ from headcheck.given import alternately, at_least, at_most, having, one_in, one_
 from headcheck.laws import law
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
-RATES = (0.2, 0.5, 0.03)
+RATES = (0.2, 0.5, 0.03, 0.8)
 UNLIKELY = 1e-12
 """The chance at which a right implementation would be failed, for each comparison of counts."""
 
-_MANY = (
+_ANY = (
     one_of("mask", "none", "random", "causal", "padding"),
     one_of("mask_form", "boolean", "additive"),
-    without("window", "alibi", "sinks"),
     at_least(q_len=8, kv_len=16),
 )
 """Enough weights to count."""
+_MANY = (*_ANY, without("window", "alibi", "sinks"))
+"""And none of them far below the others."""
 _EVEN = (*_MANY, equal_heads)
 _WIDE = (*_EVEN, at_most(q_len=16, kv_len=65))
 """And as many dims as keys to read them out."""
@@ -145,12 +146,46 @@ def weights_are_dropped_one_by_one(attention: AttentionSubject, x: Inputs) -> Co
     for axis, name in enumerate(("batches", "heads")):
         for (i, one), (j, other) in combinations(enumerate(dropped.unbind(axis)), 2):
             _require_independent(one, other, x, f"{name} {i} and {j}")
+    for step in (16, 32, 64, 96, 128):
+        for first in _links(dropped.shape[2], 1):
+            one, other = dropped[:, :, first, step:], dropped[:, :, first + 1, :-step]
+            _require_independent(one, other, x, f"a query, and the next one {step} keys earlier,")
     for axis, name in ((2, "queries"), (3, "keys")):
-        for step in (1, 2, 4, 8, 16, 32, 64, 128):
+        for step in (1, 2, 4, 8, 16, 32, 48, 64, 96, 128):
             for first in _links(dropped.shape[axis], step):
                 one, other = dropped.index_select(axis, first), dropped.index_select(axis, first + step)
                 _require_independent(one, other, x, f"{name} {step} apart")
     return none("agreements that chance does not explain")
+
+
+@law(
+    source=SRIVASTAVA,
+    formula="beside a window, sinks, ALiBi or a cap, and where more is returned: each weight is 0 or p_ij / (1 - rate)",
+    guards="A kernel of its own for a feature, or for a returned log-sum-exp, that lacks dropout.",
+    needs=("dropout",),
+    given=(*_ANY, equal_heads, at_most(q_len=16, kv_len=33)),
+    share=0.5,
+)
+def no_feature_keeps_dropout_away(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Whatever else a call asks for, its weights are dropped at the rate, and the others scaled up."""
+    extras = [name for name in ("log_sum_exp", "weights") if attention.has(name)]
+    features = (x.window, x.sinks, x.alibi_slopes, x.softcap)
+    if not extras and all(each is None for each in features):
+        raise NotApplicable("this call has no feature")
+    y = _even(attention, x)
+    asked = {extras[x.case.seed % len(extras)]: True} if extras and x.case.seed % 3 else {}
+    with _seeded(x):
+        weights = attention.answer(y, **asked).output.cpu().double()
+    exact, bound, kept = attention.expected(y), attention.bound(y), 1 - _rate(x)
+    counted = exact > 4 * bound
+    share = float((weights == 0)[counted].double().mean()) if counted.any() else _rate(x)
+    if _improbable(share, _rate(x), int(counted.sum())):
+        beside = ", ".join(asked) or "what this call asks for"
+        raise LawBroken(
+            f"{share:.2%} of {int(counted.sum()):,} weights are dropped beside {beside}, at {_rate(x):.0%}"
+        )
+    limit = (bound + 4 * torch.finfo(x.dtype).eps * exact) / kept
+    return within(weights, torch.where(weights == 0, 0.0, exact / kept), limit, "weight")
 
 
 def _links(length: int, step: int) -> Iterator[Tensor]:
@@ -195,7 +230,7 @@ def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> 
     guards="A pattern drawn again in backward (pytorch 190717), or by another number of heads; gradients of the "
     "undropped weights (nki-samples 81).",
     needs=("dropout",),
-    given=(*_MANY, _TILES, alternately((equal_heads,), (equal_heads,), (at_least(batch=2), grouped))),
+    given=(*_ANY, _TILES, alternately((equal_heads,), (equal_heads,), (at_least(batch=2), grouped))),
     share=0.5,
 )
 def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
@@ -208,7 +243,8 @@ def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -
     scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - _rate(y)))
     plain = y.but(dropout_p=None)
     exact = plain.problem.gradients(scaled)._asdict()
-    bounds = attention.gradient_bounds(plain, scaled).of("query", "key", times=2)
+    names = ("query", "key", *(("sinks",) if x.sinks is not None else ()))
+    bounds = attention.gradient_bounds(plain, scaled).of(*names, times=2)
     exact["value"], bounds["value"] = _value_gradient(attention, y, output.double(), cotangent.double())
     yield from compared_gradients(found._asdict(), exact, bounds)
 

@@ -1,5 +1,6 @@
 """Features that a subject may have: window, softcap, sinks, ALiBi, returned weights and log-sum-exp."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -67,7 +68,11 @@ def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparis
     formula="scores = c tanh(s / c) for a small c and large s",
     guards="A cap that is accepted and never applied (sglang 33915), x tanh(x / c) (unsloth-zoo 593), cap before scale.",
     needs=("softcap",),
-    given=(one_of("softcap", 0.5, 2.0), one_of("values", "large", "normal"), one_in(6, wide_heads)),
+    given=(
+        one_of("softcap", 0.5, 2.0, 30.0, 50.0),
+        one_of("values", "large", "normal"),
+        one_in(6, wide_heads),
+    ),
 )
 def a_softcap_caps_the_scores(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores are capped after the scale and before bias and mask."""
@@ -124,13 +129,18 @@ def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Co
 @law(
     source=PRESS,
     formula="ALiBi = (bias -slope |i - j|)",
-    guards="The sign, |i - j| missing, slopes of the wrong head (mlx 343, x-transformers 4ed4d0a); positions in 16 bits.",
+    guards="The sign, |i - j| missing, slopes of the wrong head (mlx 343, x-transformers 4ed4d0a); positions in 16 bits; "
+    "slopes made anew from the number of heads.",
     needs=("alibi",),
     given=(one_of("alibi", True), one_in(6, *_FAR)),
 )
-def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """ALiBi lowers each score by the head's slope times the distance."""
-    return within(attention(x), attention.expected(x), attention.bound(x))
+def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """ALiBi lowers each score by the head's slope times the distance, whatever slopes are given."""
+    assert x.alibi_slopes is not None
+    yield within(attention(x), attention.expected(x), attention.bound(x))
+    if x.case.seed % 2:  # Of heads in another order, as of a part of a model, and of other models.
+        y = x.but(alibi_slopes=x.alibi_slopes.flip(0) * 0.75, generic=False)
+        yield within(attention(y), attention.expected(y), attention.bound(y), "output, with other slopes")
 
 
 @law(

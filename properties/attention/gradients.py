@@ -151,11 +151,11 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
     share=0.4,
 )
 def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """With the other inputs frozen, the gradient of query, key or value is what it is with all of them."""
+    """With the other inputs frozen, the gradient of query, key, value or sinks is what it is with all of them."""
     if not attention.claims_gradients(x):
         return
     exact, bounds = x.problem.gradients(x.cotangent.double())._asdict(), attention.gradient_bounds(x)
-    for name in ("query", "key", "value"):
+    for name in ("query", "key", "value", *(("sinks",) if x.sinks is not None else ())):
         found = attention.gradients(x, wanted=(name,))._asdict()
         yield from compared_gradients(found, exact, bounds.of(name), " alone")
 

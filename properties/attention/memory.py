@@ -202,12 +202,14 @@ def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject
 
 @law(
     source="the canonical call gives a tensor of its own",
-    formula="O1 is the same before and after O2 is computed",
-    guards="A kept output buffer: the second call overwrites the first result.",
+    formula="O1, and what is returned beside it, is the same before and after O2 is computed",
+    guards="A kept buffer for the output, the weights or the log-sum-exp: the second call overwrites the first result.",
     share=0.5,
 )
-def results_outlive_the_next_call(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """A result is not overwritten by the next call."""
+def results_outlive_the_next_call(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A result, and what is returned beside it, is not overwritten by the next call."""
     other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
-    kept, now = watching.kept_over_the_next_call(attention, x, other)
-    return same(now, kept, "the first result, after the second call")
+    extras = [{}, *({name: True} for name in ("log_sum_exp", "weights") if attention.has(name))]
+    for asked in extras:
+        for name, kept, now in watching.kept_over_the_next_call(attention, x, other, **asked):
+            yield same(now, kept, f"the first {name.replace('_', '-')}, after the second call")

@@ -146,3 +146,27 @@ def tokens_behind_a_pack_do_not_matter(attention: AttentionSubject, x: Inputs) -
         yield within(
             output, plain[b], 2 * attention.bound(part), f"output of sequence {b} of a longer buffer"
         )
+
+
+@law(
+    source="max_seqlen is a bound, by which kernels size their grids: one for all steps is above most of the packs",
+    formula="O(pack; max_seqlen above the longest) = O(pack)",
+    guards="Sequences padded to the bound, and the padding attended to; a grid that is taken for a length.",
+    needs=("lengths",),
+    given=_SEVERAL,
+    share=0.3,
+)
+def a_bound_above_the_longest_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """A larger max_seqlen than that of the longest sequence is refused, or changes nothing."""
+    if not any(name in attention.arguments for name in ragged.LONGEST):
+        raise NotApplicable("is not told the longest sequence")
+    parts = _sequences(attention, x)
+    plain = ragged.outputs(attention, parts)
+    try:
+        found = ragged.outputs(attention, parts, loose=1 + x.case.seed % 70)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a bound above the longest sequence: {refusal}") from refusal
+    for b, (part, output) in enumerate(zip(parts, found, strict=True)):
+        yield within(
+            output, plain[b], 2 * attention.bound(part), f"output of sequence {b}, with a larger bound"
+        )

@@ -13,7 +13,7 @@ from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import alternately, at_least
 from headcheck.laws import law
-from headcheck.library import functions_replaced, generators_watched, settings_watched
+from headcheck.library import changed_by, generators_watched
 from headcheck.reference.masks import additive
 
 PURE = "the canonical call is a function of its arguments"
@@ -111,6 +111,7 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         options += [{"attn_mask": None}, {"attn_mask": x.attn_mask.roll(1, dims=-1)}]
     elif attention.has("is_causal") and (x.resolved_scale > 0 or CAUSAL_SCALES not in attention.avoids):
         options.append({"is_causal": not x.is_causal})
+    options += _other_features(x)
     if x.layout != "contiguous":
         options.append({"layout": "contiguous"})
     if attention.has("rectangular"):
@@ -118,6 +119,20 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
         options.append({**last, "is_causal": False, "window": None, "alibi_slopes": None})
     return [x.but(**changes) for changes in Random(x.case.seed).sample(options, 2)]
+
+
+def _other_features(x: Inputs) -> list[dict[str, object]]:
+    """Other slopes, sinks, caps and windows, of those that are asked for."""
+    options: list[dict[str, object]] = []
+    if x.alibi_slopes is not None:
+        options.append({"alibi_slopes": x.alibi_slopes.flip(0) * 0.75, "generic": False})
+    if x.sinks is not None:
+        options.append({"sinks": x.sinks + 1, "generic": False})
+    if x.softcap is not None:
+        options.append({"softcap": 2 * x.softcap})
+    if x.window is not None:
+        options.append({"window": None})
+    return options
 
 
 def _with_another_end(tensor: torch.Tensor) -> torch.Tensor:
@@ -295,21 +310,22 @@ def the_next_call_leaves_the_graph_alone(attention: AttentionSubject, x: Inputs)
 
 @law(
     source="torch.autograd.function: save_for_backward sees to it that what was changed in place is not read",
-    formula="f(x), then x changed in place: backward is refused, or gives df of what x was",
-    guards="Tensors kept for backward as attributes: a cache that is written in between is read anew.",
+    formula="f(x), then x or f(x) changed in place: backward is refused, or gives df of what x was",
+    guards="Tensors kept for backward as attributes: a cache that is written in between is read anew, and so is an "
+    "output to which a residual was added in place.",
     given=(at_least(q_len=2, kv_len=2),),
-    share=0.3,
+    share=0.5,
 )
 def an_input_changed_before_backward_is_noticed(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
-    """After an input was changed in place, backward is refused or gives the gradients of what it was."""
+    """After an input or the output was changed in place, backward is refused or gives the gradients of what it was."""
     if not attention.claims_gradients(x):
         return
     x = x.but(layout="contiguous", mask_layout="contiguous")
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield none("changes that went unnoticed")
-    for changed in ("query", "key", "value"):
+    for changed in ("query", "key", "value", "output"):
         found = watching.gradients_after_a_change(attention, x, changed, x.cotangent)
         if found is not None:
             after = f", {changed} having been changed in place"
@@ -339,14 +355,13 @@ def _leave_behind(x: Inputs, junk: float) -> None:
 @law(
     source=PURE,
     formula="torch's functions and settings are the same objects before and after",
-    guards="Generated kernels that patch the function they are compared with, or loosen a global setting.",
+    guards="Generated kernels that patch the function they are compared with, or loosen a global setting; gradients that "
+    "are switched off, and on again where the caller had them off.",
     share=0.3,
 )
 def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The call patches no function of torch and leaves its global settings as they were."""
-    with settings_watched() as changed:
-        attention.run(x, attention.arguments_for(x))
-    changed = functions_replaced() + changed
+    changed = changed_by(lambda: attention.run(x, attention.arguments_for(x)))
     if changed:
         raise LawBroken(f"the call changed {', '.join(changed)}")
     return none("changes of torch")

@@ -5,8 +5,8 @@ import torch
 from headcheck.attention.given import live_rows, masked, no_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.comparison import Comparison, NotApplicable, holds
-from headcheck.given import at_least, one_of
+from headcheck.comparison import Comparison, NotApplicable, holds, within
+from headcheck.given import at_least, at_most, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 
@@ -60,6 +60,23 @@ def the_outermost_key_of_a_window_counts(attention: AttentionSubject, x: Inputs)
     seen = attention(y)[..., 0].cpu().double()
     right = ~column | (seen > 0) | (y.problem.attended.output[..., 0] < 2 * attention.bound(y)[..., 0])
     return holds(right, seen, f"weight of key {chosen}, the outermost of the window")
+
+
+@law(
+    source=BELTAGY,
+    formula="left, right of 31 to 129 keys, of some hundred: |O - exact| <= bound",
+    guards="Windows wider than a block: the number of blocks rounded down, a band that holds 32 keys at most.",
+    needs=("window",),
+    given=(
+        at_least(q_len=200, kv_len=200),
+        at_most(batch=1, q_len=280, kv_len=280, head_dim=4, value_dim=4),
+        one_of("window", (31, 33), (64, 0), (65, 64), (100, None), (None, 40), (127, 0), (129, 1), (96, 17)),
+    ),
+    share=0.3,
+)
+def a_window_of_several_blocks_sees_its_keys(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Windows that are wider than a block, and narrower than the sequence, see the keys that they name."""
+    return within(attention(x), attention.expected(x), attention.bound(x))
 
 
 @law(

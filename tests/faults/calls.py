@@ -32,6 +32,7 @@ class Call:
     return_weights: bool = False
     cu_seqlens_q: Tensor | None = None
     cu_seqlens_k: Tensor | None = None
+    max_seqlen_k: int | None = None
 
     def but(self, **changes: Any) -> "Call":
         """The same call with some arguments changed."""
@@ -84,7 +85,16 @@ class Call:
 Attend = Callable[[Call], Any]
 
 PACKS = ("cu_seqlens_q", "cu_seqlens_k")
-FEATURES = ("window", "softcap", "sinks", "alibi_slopes", "return_lse", "return_weights", *PACKS)
+FEATURES = (
+    "window",
+    "softcap",
+    "sinks",
+    "alibi_slopes",
+    "return_lse",
+    "return_weights",
+    *PACKS,
+    "max_seqlen_k",
+)
 
 
 def canonical(
