@@ -313,3 +313,10 @@ def a_mean_that_moves(call: Call) -> Tensor:
         total = total * torch.exp(before - shift) + own
         mean = mean + (raised @ value - own * mean) / total.masked_fill(total == 0, 1.0)
     return mean
+
+
+@variant("Values of keys that no query of the call gives any weight are not read.", replaces=clean.combine)
+def weightless_keys_not_read(call: Call, weights: Tensor, value: Tensor) -> Tensor:
+    """NaN there does not show, which no law asks for."""
+    read = (weights != 0).any(dim=-2, keepdim=True).mT
+    return weights @ value.masked_fill(~read, 0.0)
