@@ -16,8 +16,6 @@ from headcheck.calling import plain_tensor
 from headcheck.comparison import NotApplicable
 
 NAMES = ("query", "key", "value")
-
-
 LONGEST = ("max_seqlen_q", "max_seqlen_k")
 
 
