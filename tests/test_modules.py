@@ -224,11 +224,12 @@ def test_images_of_other_outlines_are_asked_for_where_they_are_taken() -> None:
 
 
 def test_no_other_size_of_image_is_asked_for_than_is_declared() -> None:
-    """image_size is the caller's word; what is found leaves other sizes open."""
+    """image_size is the caller's word, or the module names one; other sizes are open where neither is, and on demand."""
     of_role: Any = role("vision")
-    for entry, told in ((RIGHT["vision/of-one-size"], True), (RIGHT["vision/written-out"], False)):
-        subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=0)
-        assert bool(subject.lacks("other_sizes")) is told
+    for name, why in (("of-one-size", "as declared"), ("written-out", None), ("torch-encoder", "images, 12")):
+        subject, _ = of_role.prepare(RIGHT[f"vision/{name}"].declaration(), dtypes=(), device="cpu", seed=0)
+        lacking = subject.lacks("other_sizes")
+        assert (lacking is None) if why is None else (why in lacking)
 
 
 def test_logits_of_another_shape_are_refused_in_one_line() -> None:

@@ -136,10 +136,13 @@ class Edge(Abilities):
         return self.canonical(native, x.batch, x.heads, self._output_layout)
 
     def _followed(self, x: Inputs, names: Collection[str] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The output of a call that autograd follows, and the inputs that want gradients."""
+        """The output of a call that autograd follows, and the inputs that want gradients.
+
+        None of them is expanded: how what is asked of one place is shared out among those who read it, nothing says.
+        """
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
-        arguments = self.arguments_for(x)
+        arguments = self.arguments_for(x.written_out())
         wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output
         if not output.requires_grad:

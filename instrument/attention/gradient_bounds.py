@@ -38,6 +38,16 @@ class GradientBounds(NamedTuple):
         return {name: times * of_inputs[name] for name in names or ("query", "key", "value")}
 
 
+def of_the_mask(mask: Tensor, exact: Tensor, bound: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The gradient of a mask and its bound, from those of its elements: summed along the axes that were broadcast.
+
+    Each term is off by its own bound; a sum of n of them rounds up to n times more.
+    """
+    terms = exact.numel() / max(1, mask.numel())
+    rounding = terms * torch.finfo(dtype).eps * exact.abs().sum_to_size(mask.shape) * (terms > 1)
+    return exact.sum_to_size(mask.shape), bound.sum_to_size(mask.shape) + rounding
+
+
 def gradient_bounds(
     problem: Problem,
     cotangent: Float[Tensor, "batch heads q_len value_dim"],

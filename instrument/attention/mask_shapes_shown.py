@@ -14,6 +14,10 @@ WHOLE_MASKS = ("bhqk", "hqk", "qk")
 OTHER_MASKS = ("bqk", "bk")
 """What is tried where none of those works."""
 PLAINLY = ", as a plain call shows:"
+BY_SEQUENCE = (
+    "takes an attn_mask of three axes as (batch, q_len, kv_len), which torch takes as (heads, q_len, kv_len): where "
+    "batch and heads are equal, the same mask means another thing"
+)
 UNLIKE = PLAIN.but(batch=2, heads=5, kv_heads=5, q_len=4, kv_len=4)
 """A case in which an axis is not taken for another."""
 
@@ -58,6 +62,8 @@ def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[st
         return declaration, []
     ranks = {len(shape): failure for shape, failure in failing.items()}
     notes = [f"takes no attn_mask of {rank} axes{PLAINLY} {failure}" for rank, failure in ranks.items()]
+    if "hqk" in failing and _failure(trial, [unlike], "bqk") is None:
+        notes.append(BY_SEQUENCE)
     return declaration.but(mask_shapes=tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks)), notes
 
 

@@ -91,7 +91,7 @@ def gradients_after_the_next_call(
 ) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, where another call is made between the call and its backward."""
     _require_gradients(subject)
-    arguments, others = subject.arguments_for(x), subject.arguments_for(other)
+    arguments, others = subject.arguments_for(x.written_out()), subject.arguments_for(other)
     wanted = subject.want_gradients(arguments, INPUTS)
     subject.want_gradients(others, INPUTS)
     output = subject.run(x, arguments).output
@@ -143,7 +143,7 @@ def after_a_call_without_gradients(
 ) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, which the same tensors wanted already in a call under torch.no_grad."""
     _require_gradients(subject)
-    arguments = subject.arguments_for(x)
+    arguments = subject.arguments_for(x.written_out())
     subject.want_gradients(arguments, INPUTS)
     with torch.no_grad():
         subject.run(x, arguments)
@@ -159,7 +159,7 @@ def gradients_after_a_change(
     None if that is refused.
     """
     _require_gradients(subject)
-    arguments = subject.arguments_for(x)
+    arguments = subject.arguments_for(x.written_out())
     wanted = subject.want_gradients(arguments, INPUTS)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
@@ -184,7 +184,7 @@ def gradients_after_a_change(
 def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:
     """The gradients of query, key and value of the output of a call that is asked for log_sum_exp or weights as well."""
     _require_gradients(subject)
-    arguments = subject.arguments_for(x, **{extra: True})
+    arguments = subject.arguments_for(x.written_out(), **{extra: True})
     wanted = subject.want_gradients(arguments, INPUTS)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
@@ -212,18 +212,33 @@ def given_twice(subject: AttentionSubject, x: Inputs, shared: Mapping[str, str])
 
 
 def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
-    """The state of torch's generator after the forward pass, and after the backward pass."""
+    """The state of torch's generator after the forward pass and another draw, and after the backward pass."""
     _require_gradients(subject)
     arguments = subject.arguments_for(x)
     wanted = subject.want_gradients(arguments)
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         raise NotApplicable("the output carries no gradient")
+    torch.rand(3)
     between = torch.get_rng_state()
     subject.clock.call(
         torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
     )
     return between, torch.get_rng_state()
+
+
+def cotangent_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
+    """The gradient of the output that is sent back: a copy, and what it holds after the backward pass."""
+    _require_gradients(subject)
+    arguments = subject.arguments_for(x)
+    wanted = subject.want_gradients(arguments)
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    sent = x.cotangent.to(output).clone(memory_format=torch.contiguous_format)
+    before = sent.clone()
+    subject.clock.call(torch.autograd.grad, output, [*wanted.values()], sent, allow_unused=True)
+    return before, sent
 
 
 def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
+from headcheck.comparison import LawBroken
 from headcheck.formats import formats_of
 
 TRIES = 3
@@ -61,7 +62,10 @@ _OF_FLOAT64 = torch.finfo(torch.float64).eps
 
 @contextmanager
 def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[None]:
-    """The weights, all times a number or each times its factors, and put back bit for bit."""
+    """The weights, all times a number or each times its factors, and put back bit for bit.
+
+    LawBroken: calls in between left a weight with another shape.
+    """
     kept = [(each, each.detach().clone()) for each in weights]
     factors: Sequence[Tensor | float] = [by] * len(kept) if isinstance(by, float) else by
     with torch.no_grad():
@@ -72,6 +76,10 @@ def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[
     finally:
         with torch.no_grad():
             for each, before in kept:
+                if each.shape != before.shape:
+                    raise LawBroken(
+                        f"a call changed a weight of shape {tuple(before.shape)} to {tuple(each.shape)}"
+                    )
                 each.copy_(before)
 
 

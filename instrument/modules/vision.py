@@ -37,6 +37,9 @@ class Vision(Declaration):
     image_size: int | Pair | None = None
     """Height and width, of all images: where it is declared, no other size is asked for. None: as the module's
     attributes say, or found by trying."""
+    other_sizes: bool | None = None
+    """Whether images of other sizes are asked for: such an image is refused, or read whole and with places of its own.
+    None: where the module names no size of its images itself."""
     patch_size: int | Pair | None = None
     """Height and width of a patch; None: as the module's attributes or its first convolution have it."""
     positions: bool = True
@@ -101,10 +104,19 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         if feature == "patches":
             return None if self.patch_size is not None else self.FEATURES[feature]
         if feature == "other_sizes":
-            return self.FEATURES[feature] if self.declaration.image_size is not None else None
+            return self._of_one_size()
         if feature == "no_positions":
             return self.FEATURES[feature] if self.declaration.positions else None
         return super().lacks(feature)
+
+    def _of_one_size(self) -> str | None:
+        """Why no image of another size is asked for; None where one is."""
+        said, own = self.declaration, next(iter(self._named(SIZE_NAMES)), None)
+        if said.image_size is not None or said.other_sizes is False:
+            return self.FEATURES["other_sizes"]
+        if said.other_sizes is None and own is not None:
+            return f"names the size of its images, {own}: declare other_sizes=true to be asked about others"
+        return None
 
     def output(self, x: ImageInputs) -> Tensor:
         output = tensor_in(self.call(x.images.to(self.device)), OUTPUTS)

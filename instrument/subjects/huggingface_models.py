@@ -226,7 +226,7 @@ def vision(config: Any, name: str = "", **conventions: Any) -> Vision:
     return Vision(
         lambda: _made("AutoModelForImageClassification", config),
         name=name or f"hf-vision:{config.model_type}",
-        **conventions,
+        **({"other_sizes": True} | conventions),
     )
 
 

@@ -14,4 +14,4 @@ def reference_vit() -> Vision:
         patches = reference.PatchEmbedding(8, 4, 3, 16, patches="convolution")
         return reference.VisionTransformer(patches, reference.Encoder(config, 2, final_norm=True), 5)
 
-    return Vision(make, name="reference-vit")
+    return Vision(make, name="reference-vit", other_sizes=True)

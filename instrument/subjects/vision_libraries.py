@@ -19,7 +19,9 @@ def timm_vit() -> Vision:
     """A class token, learned positions."""
     from timm.models.vision_transformer import VisionTransformer
 
-    return Vision(lambda: VisionTransformer(embed_dim=16, depth=2, **SMALL), name="timm-vit")
+    return Vision(
+        lambda: VisionTransformer(embed_dim=16, depth=2, **SMALL), name="timm-vit", other_sizes=True
+    )
 
 
 @builtin(
@@ -35,7 +37,7 @@ def timm_vit_pooled() -> Vision:
     def make() -> Any:
         return VisionTransformer(embed_dim=16, depth=2, global_pool="avg", class_token=False, **SMALL)
 
-    return Vision(make, name="timm-vit-pooled")
+    return Vision(make, name="timm-vit-pooled", other_sizes=True)
 
 
 @builtin(
@@ -51,7 +53,7 @@ def timm_eva() -> Vision:
     def make() -> Any:
         return Eva(embed_dim=16, depth=2, use_rot_pos_emb=True, use_abs_pos_emb=False, **SMALL)
 
-    return Vision(make, name="timm-eva")
+    return Vision(make, name="timm-eva", other_sizes=True)
 
 
 @builtin("torchvision-vit", "torchvision's VisionTransformer.", needs=("torchvision",))
@@ -63,7 +65,7 @@ def torchvision_vit() -> Vision:
         sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "mlp_dim": 32}
         return VisionTransformer(**LUCIDRAINS, **sizes)
 
-    return Vision(make, name="torchvision-vit")
+    return Vision(make, name="torchvision-vit", other_sizes=True)
 
 
 @builtin("monai-vit", "MONAI's ViT on images of two axes.", needs=("monai",))
@@ -75,7 +77,7 @@ def monai_vit() -> Vision:
         sizes = {"hidden_size": 16, "mlp_dim": 32, "num_layers": 2, "spatial_dims": 2, "classification": True}
         return ViT(in_channels=3, **SMALL, **sizes)
 
-    return Vision(make, name="monai-vit")
+    return Vision(make, name="monai-vit", other_sizes=True)
 
 
 @builtin(
@@ -88,7 +90,9 @@ def vit_pytorch() -> Vision:
     """A class token, learned positions."""
     from vit_pytorch import ViT
 
-    return Vision(lambda: ViT(dim=16, depth=2, heads=2, mlp_dim=32, **LUCIDRAINS), name="vit-pytorch")
+    return Vision(
+        lambda: ViT(dim=16, depth=2, heads=2, mlp_dim=32, **LUCIDRAINS), name="vit-pytorch", other_sizes=True
+    )
 
 
 @builtin(
@@ -102,7 +106,9 @@ def vit_pytorch_simple() -> Vision:
     from vit_pytorch import SimpleViT
 
     return Vision(
-        lambda: SimpleViT(dim=16, depth=2, heads=2, mlp_dim=32, **LUCIDRAINS), name="vit-pytorch-simple"
+        lambda: SimpleViT(dim=16, depth=2, heads=2, mlp_dim=32, **LUCIDRAINS),
+        name="vit-pytorch-simple",
+        other_sizes=True,
     )
 
 
@@ -119,4 +125,4 @@ def x_transformers_vit() -> Vision:
     def make() -> Any:
         return ViTransformerWrapper(attn_layers=Encoder(dim=16, depth=2, heads=2), **LUCIDRAINS)
 
-    return Vision(make, name="x-transformers-vit")
+    return Vision(make, name="x-transformers-vit", other_sizes=True)

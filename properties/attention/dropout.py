@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headcheck.attention import watching
 from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal, without
+from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
@@ -226,7 +227,7 @@ def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> 
 
 @law(
     source=f"{SRIVASTAVA}: the backward pass sees the pattern of the forward pass",
-    formula="V = I, O = P D: dV = O^T dO; dQ, dK those of the cotangent D dO / (1 - rate)",
+    formula="V = I, O = P D: dV = O^T dO; dQ, dK and that of a mask are those of the cotangent D dO / (1 - rate)",
     guards="A pattern drawn again in backward (pytorch 190717), or by another number of heads; gradients of the "
     "undropped weights (nki-samples 81).",
     needs=("dropout",),
@@ -246,6 +247,10 @@ def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -
     names = ("query", "key", *(("sinks",) if x.sinks is not None else ()))
     bounds = attention.gradient_bounds(plain, scaled).of(*names, times=2)
     exact["value"], bounds["value"] = _value_gradient(attention, y, output.double(), cotangent.double())
+    mask = y.attn_mask
+    if mask is not None and mask.is_floating_point() and attention.declaration.mask_gradient:
+        of_scores = attention.gradient_bounds(plain, scaled).bias
+        exact["bias"], bounds["bias"] = of_the_mask(mask, exact["bias"], 2 * of_scores, y.dtype)
     yield from compared_gradients(found._asdict(), exact, bounds)
 
 

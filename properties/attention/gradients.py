@@ -15,6 +15,7 @@ from headcheck.attention.given import (
     wide_heads,
     without,
 )
+from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import LAYOUTS
 from headcheck.attention.subject import AttentionSubject
@@ -23,6 +24,8 @@ from headcheck.given import alternately, at_least, at_most, having, one_in, one_
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
+QUERIES_SUMMED = one_of("mask_axes", "bh1k", "b11k", "bhq1"), one_of("q_len", 66, 2, 5)
+KEYS_FIRST = having(mask_layout="keys-first"), one_of("mask_axes", "qk", "bhqk"), at_least(q_len=2, kv_len=2)
 
 
 @law(
@@ -196,16 +199,17 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
     formula="dB = dS, summed over the axes that were broadcast",
     guards="A bias that gets no gradient, or one that is not summed over batch or heads (xformers 952).",
     needs=("additive",),
-    given=(masked, live_rows, one_of("mask_form", "bias")),
+    given=(
+        masked,
+        live_rows,
+        one_of("mask_form", "bias"),
+        alternately(QUERIES_SUMMED, QUERIES_SUMMED, KEYS_FIRST, ()),
+        one_in(2, having(values="normal")),
+    ),
 )
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
-    if not attention.declaration.mask_gradient:
-        raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
-    mask = x.attn_mask
-    if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
-        return None
-    return _bias_gradient(attention, x.but(mask_layout="contiguous"), mask, wanted=None)
+    return _bias_gradient(attention, x, wanted=None)
 
 
 @law(
@@ -218,29 +222,25 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
 )
 def the_bias_can_want_a_gradient_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """With query, key and value frozen, an additive mask gets the gradient that it gets with all of them."""
+    return _bias_gradient(attention, x, wanted=("attn_mask",))
+
+
+def _bias_gradient(
+    attention: AttentionSubject, x: Inputs, wanted: tuple[str, ...] | None
+) -> Comparison | None:
     mask = x.attn_mask
     if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
         return None
     if not attention.declaration.mask_gradient:
         raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
-    return _bias_gradient(attention, x.but(mask_layout="contiguous"), mask, wanted=("attn_mask",))
-
-
-def _bias_gradient(
-    attention: AttentionSubject, x: Inputs, mask: torch.Tensor, wanted: tuple[str, ...] | None
-) -> Comparison:
+    if x.mask_layout == "expanded":
+        x = x.but(mask_layout="contiguous")  # Each number of the mask gets a gradient of its own.
     observed = attention.gradients(x, wanted=wanted).bias
     if observed is None:
-        raise LawBroken(
-            "the output carries no gradient for attn_mask (declare mask_gradient=False if none is meant)"
-        )
+        raise LawBroken("no gradient for attn_mask (declare mask_gradient=False if none is meant)")
     exact = x.problem.gradients(x.cotangent.double()).bias
-    limit = attention.gradient_bounds(x).bias
-    # Each term is off by its own bound; a sum of n of them rounds up to n times more.
-    terms = exact.numel() / max(1, mask.numel())
-    summing = terms * torch.finfo(x.dtype).eps * exact.abs().sum_to_size(mask.shape) * (terms > 1)
-    exact, limit = exact.sum_to_size(mask.shape), limit.sum_to_size(mask.shape)
-    return within(observed, exact, limit + summing, "gradient of attn_mask")
+    exact, limit = of_the_mask(mask, exact, attention.gradient_bounds(x).bias, x.dtype)
+    return within(observed, exact, limit, "gradient of attn_mask")
 
 
 @law(

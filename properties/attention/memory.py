@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.attention import watching
+from headcheck.attention import expanded, watching
 from headcheck.attention.given import (
     beside_a_block,
     boolean_mask,
+    causal,
     equal_heads,
     equal_widths,
     masked,
@@ -67,11 +68,18 @@ def a_strided_mask_equals_a_contiguous_one(attention: AttentionSubject, x: Input
     share=0.5,
 )
 def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """The gradients do not depend on how query, key and value lie in memory."""
+    """The gradients do not depend on how query, key and value lie in memory; of what is expanded they are sums."""
     if not attention.claims_gradients(x):
         return
-    strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
     bounds = attention.gradient_bounds(x).of(times=2)
+    if x.layout.startswith("expanded") and not attention.is_packed:
+        bounds = expanded.summed_over_readers(attention, x, bounds)
+        found, copied = (
+            expanded.gradients_of_places(attention, x, written_out=each) for each in (False, True)
+        )
+        yield from compared_gradients(found, copied, bounds)
+        return
+    strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
     yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
 
 
@@ -118,6 +126,21 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
         x = x.but(value=torch.where(x.hidden_keys[..., None], torch.nan, x.value), generic=False)
     for name, before, after in watching.before_and_after(attention, x, gradients=gradients):
         yield same(after, before, name)
+
+
+@law(
+    source="torch.autograd: the gradient of an output is the caller's, and other branches of a graph read it too",
+    formula="dO after the backward pass = before, NaN included",
+    guards="Rows without keys zeroed in the gradient of the output itself, which a residual beside shares.",
+    given=(alternately((masked,), (causal,), ()),),
+    share=0.5,
+)
+def backward_leaves_what_is_sent_back_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The gradient of the output holds after the backward pass what it held before, that of a row without keys too."""
+    if x.attn_mask is not None and attention.empty_rows != "undefined":
+        x = x.with_a_dead_row()
+    before, after = watching.cotangent_around_backward(attention, x)
+    return same(after, before, "gradient of the output, after the backward pass")
 
 
 @law(

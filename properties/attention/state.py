@@ -241,6 +241,7 @@ def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Co
     source=MODES,
     formula="f(x) in torch.inference_mode, then df(x): the gradients",
     guards="A mask or a constant that is made in inference mode and kept: autograd refuses it later.",
+    given=(alternately((causal,), ()),),
     share=0.3,
 )
 def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.calling import REFUSALS, SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, same, within
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
@@ -181,6 +182,36 @@ def an_additive_key_mask_equals_the_boolean_one(
 def is_causal_is_the_causal_mask(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """is_causal means the mask in which each query sees itself and what is before it."""
     return attention.close(attention(x), attention.exact(x), x, "output, is_causal")
+
+
+@law(
+    source="masks that are given together hide what either hides, or the call is refused",
+    formula="f(x, M, is_causal) = f(x, M and j <= i)",
+    guards="is_causal dropped beside a mask, or the mask beside is_causal (keras 23038, 23040).",
+    needs=("is_causal", "attn_mask"),
+    given=(having(mode="self", flag=False), one_of("mask", "random", "by-head", "keys"), at_least(q_len=2)),
+    share=0.5,
+)
+def a_mask_beside_is_causal_hides_what_either_hides(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """A mask with is_causal is the conjunction of both, or is refused; and the mask is not changed by the call."""
+    both = attention.beside_causal(x)
+    if both is None:
+        raise NotApplicable("is_causal is said beside a mask that says so too")
+    seen = attention.visible(both).any(dim=-1).all(dim=1)[..., None]
+    given = attention.masks_for(both)["attn_mask"].clone()
+    try:
+        found = attention(both)
+    except SubjectRaised as refusal:
+        if isinstance(refusal.problem, REFUSALS) or "causal" in str(
+            refusal.problem
+        ):  # As torch's own says it.
+            raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
+        raise
+    yield same(attention.masks_given["attn_mask"], given, "attn_mask after the call")
+    exact = attention.exact(both)
+    yield attention.close(torch.where(seen, found, exact), exact, both, "output, is_causal beside a mask")
 
 
 @law(

@@ -10,7 +10,7 @@ from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
 
 WHOLE = "an image is all of its numbers"
-DECLARE = "(where all images are of one size, declare image_size)"
+DECLARE = "(where all images are of one size, declare other_sizes=false)"
 
 
 @law(

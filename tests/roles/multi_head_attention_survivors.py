@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from headcheck import reference
 from tests.roles import right, wrong
 from tests.roles.multi_head_attention import Full, Plain
 
@@ -120,3 +121,39 @@ class OpensTheCallersMask(Full):
         if mask is not None and mask.dtype == torch.bool:
             mask.masked_fill_(~mask.any(dim=-1, keepdim=True), True)
         return found
+
+
+@wrong(
+    "What is_causal hides is written into the caller's own mask of numbers.",
+    breaks="masks/a-mask-beside-is-causal-hides-what-either-hides",
+)
+class CausalIntoTheCallersMask(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        found = super().biases(raw, mask, key_mask, causal, asked)
+        if causal and mask is not None and mask.dtype != torch.bool and mask.shape[-2] > 1:
+            mask.masked_fill_(~reference.masks.causal(*mask.shape[-2:]), -torch.inf)
+        return found
+
+
+@wrong(
+    "is_causal is forgotten beside a mask.",
+    breaks="masks/a-mask-beside-is-causal-hides-what-either-hides",
+    real="keras 23038",
+)
+class MaskInsteadOfCausal(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        return super().biases(raw, mask, key_mask, causal and mask is None, asked)
+
+
+@right("A mask beside is_causal is refused, in torch's words.")
+class MaskBesideCausalRefused(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        if causal and mask is not None:
+            raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+        return super().biases(raw, mask, key_mask, causal, asked)

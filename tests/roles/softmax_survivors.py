@@ -92,3 +92,20 @@ def contiguous_taken_for_rows(x: Tensor, dim: int) -> Tensor:
 @wrong("Doubles are computed in single precision.", breaks="dtypes/doubles-are-computed-as-doubles")
 def doubles_in_float32(x: Tensor, dim: int) -> Tensor:
     return library(x.float(), dim).to(x.dtype)
+
+
+@wrong(
+    "In 16 bits, along another axis than the last, the second eight of sixteen columns have the maxima of the first.",
+    breaks="symmetry/a-common-shift-changes-nothing",
+    real="pytorch 156379",
+)
+def maxima_of_the_vector_before(x: Tensor, dim: int) -> Tensor:
+    if x.element_size() > 2 or dim in (-1, x.ndim - 1):
+        return library(x, dim)
+    columns = x.movedim(dim, 0).flatten(1).float()
+    highest = columns.detach().amax(dim=0)
+    for second in range(8, columns.shape[1] - 7, 16):
+        highest[second : second + 8] = highest[second - 8 : second]
+    raised = (columns - highest).exp()
+    weights = (raised / raised.sum(dim=0)).to(x.dtype)
+    return weights.view(x.movedim(dim, 0).shape).movedim(0, dim)

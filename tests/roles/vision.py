@@ -54,12 +54,13 @@ class Small(nn.Module):
 
 
 SIZES = {"channels": 3}
+ANY_SIZE = {"channels": 3, "other_sizes": True}
 
 
 # Right
 
 
-@right("A vision transformer written out, for images that are not square.", **SIZES)
+@right("A vision transformer written out, for images that are not square.", **ANY_SIZE)
 def written_out() -> nn.Module:
     return Small()
 
@@ -135,7 +136,9 @@ def float32_inside() -> nn.Module:
     return Small(mixed=mixed)
 
 
-@right("Images that do not fit are padded; sines and cosines of row and column in place of a table.")
+@right(
+    "Images that do not fit are padded; sines and cosines of row and column in place of a table.", **ANY_SIZE
+)
 def padded_to_fit() -> nn.Module:
     class Padded(Small):
         def cut(self, images: Tensor) -> Tensor:
@@ -254,7 +257,7 @@ def read_as_contiguous() -> nn.Module:
     "What fills no patch is dropped.",
     breaks="image/an-image-that-does-not-fit-is-refused-or-read-whole",
     real="diffusers 8837, TIL-01; document 000, line 1093",
-    **SIZES,
+    **ANY_SIZE,
 )
 def remainder_dropped() -> nn.Module:
     return Small(cut=lambda self, images: patches_of(images[..., :4, :6]))
@@ -264,7 +267,7 @@ def remainder_dropped() -> nn.Module:
     "An image of another size with as many patches is read with the positions of the usual one.",
     breaks="image/patches-in-another-grid-are-refused-or-have-other-places",
     real="document 000, line 1140",
-    **SIZES,
+    **ANY_SIZE,
 )
 def places_of_another_grid() -> nn.Module:
     return Small(cut=lambda self, images: patches_of(images))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from headcheck import reference
 from tests.roles import right, wrong
-from tests.roles.vision import SIZES, Small, patches_of
+from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of
 
 
 class OfAnySize(Small):
@@ -30,7 +30,7 @@ class OfAnySize(Small):
         return patches // columns, patches % columns
 
 
-@right("Square images by default, and any that whole patches fill.", **SIZES)
+@right("Square images by default, and any that whole patches fill.", **ANY_SIZE)
 def of_any_size() -> nn.Module:
     return OfAnySize()
 
@@ -120,5 +120,23 @@ def logits_below_float32() -> nn.Module:
         def forward(self, images: Tensor) -> Tensor:
             small = super().forward(images) * 1e-60
             return small / torch.full_like(small, 1e-60)
+
+    return Wrong()
+
+
+@wrong(
+    "Positions that were drawn out for another image size are kept: the parameter has another shape from then on.",
+    breaks="state/a-call-changes-no-weight",
+    **SIZES,
+)
+def keeps_what_was_drawn_out() -> nn.Module:
+    class Wrong(Small):
+        def cut(self, images: Tensor) -> Tensor:
+            patches = patches_of(images)
+            if patches.shape[1] != len(self.places):
+                wide = self.places.detach().mT[None]
+                drawn = nn.functional.interpolate(wide, patches.shape[1], mode="linear")
+                self.places.data = drawn[0].mT.contiguous()
+            return patches
 
     return Wrong()

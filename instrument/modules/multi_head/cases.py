@@ -62,6 +62,8 @@ class MultiHeadInputs(ModuleInputs):
     is_real: Tensor | None = None
     is_causal: bool = False
     """Whether may_attend, which is then causal, is said by is_causal."""
+    beside_causal: bool = False
+    """Whether is_causal is said beside may_attend, which then holds what else is hidden."""
     weights: dict[str, Tensor] = field(default_factory=dict)
     sliced_masks: bool = False
     """Whether masks are given as slices of larger ones."""
@@ -73,7 +75,7 @@ class MultiHeadInputs(ModuleInputs):
 
     def masked(self, may_attend: Tensor | None) -> Self:
         """The same inputs with another mask."""
-        return replace(self, may_attend=may_attend, is_causal=False)
+        return replace(self, may_attend=may_attend, is_causal=False, beside_causal=False)
 
     def weighing(self, **changes: Tensor) -> Self:
         """The same inputs with some weights replaced."""
@@ -143,7 +145,7 @@ class MultiHeadInputs(ModuleInputs):
             seen = seen & self.may_attend
         if self.is_real is not None:
             seen = seen & self.is_real[:, None, None, :]
-        return seen & causal(*seen.shape[2:]) if always_causal else seen
+        return seen & causal(*seen.shape[2:]) if always_causal or self.beside_causal else seen
 
     def random(self, purpose: str, *shape: int) -> Tensor:
         """Numbers of a law's own, of the dtype of the query."""
@@ -179,4 +181,4 @@ def drawn_tensors(
     weights = {
         name: numbers(*shape, spread=by if len(shape) > 1 else 0.5).double() for name, shape in shapes.items()
     }
-    return MultiHeadInputs(case, query, key, value, may_attend, is_real, case.flag, weights)
+    return MultiHeadInputs(case, query, key, value, may_attend, is_real, is_causal=case.flag, weights=weights)

@@ -142,6 +142,12 @@ class MultiHeadSubject(WeightedModule):
             finally:
                 self.set_mode(training=False)
 
+    def beside_causal(self, x: MultiHeadInputs) -> MultiHeadInputs | None:
+        """The same call with is_causal beside its mask; None where there is none, or is_causal only repeats it."""
+        if self._hint or not self.has("is_causal") or not self.has("attn_mask") or x.may_attend is None:
+            return None
+        return x.but(beside_causal=True) if x.query.shape[1] == x.keys.shape[1] and not x.is_causal else None
+
     # Calls
 
     def weights(self) -> list[Tensor]:
@@ -226,8 +232,8 @@ class MultiHeadSubject(WeightedModule):
     def _attn_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
         if x.may_attend is None:
             return {}
-        flag = {"is_causal": True} if x.is_causal else {}
-        if flag and not self._hint:
+        flag = {"is_causal": True} if x.is_causal or x.beside_causal else {}
+        if flag and not self._hint and not x.beside_causal:
             return flag
         shape = shape_for(x.may_attend, x.case.mask_shape, self.found.mask_shapes)
         mask = in_shape(x.may_attend, shape, x.heads)
