@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
@@ -26,6 +27,7 @@ HINTS = (
     ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
+INPUTS = ("query", "key", "value")
 SCALES: Mapping[str, Callable[[Inputs], float]] = {
     "1": lambda x: 1.0,
     "1 / head_dim": lambda x: 1 / x.head_dim,
@@ -44,7 +46,7 @@ def hints(trial: AttentionSubject) -> list[str]:
         _mask_note(trial),
         _log_sum_exp_note(trial),
     ]
-    notes = [*map(Hint, explaining), unrecognised_note(trial)]
+    notes = [*map(Hint, explaining), unrecognised_note(trial), _second_derivatives_note(trial)]
     return [note for note in notes if note]
 
 
@@ -176,6 +178,45 @@ def _layout_note(trial: AttentionSubject) -> str:
             if attempt(turned, case) is None:
                 return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
+
+
+def _second_derivatives_note(trial: AttentionSubject) -> str:
+    """Whether a backward pass that can be followed by another gives other derivatives than differences do."""
+    if "float64" not in trial.dtypes or trial.declaration.gradients is False:
+        return ""
+    x, step = built(trial, PLAIN.but(dtype="float64")), 1e-3
+    turn = {name: x.normal_like(getattr(x, name), f"turn/{name}") for name in INPUTS}
+    moved = [x.but(**{name: getattr(x, name) + by * turn[name] for name in INPUTS}) for by in (step, -step)]
+    try:
+        size, inputs = _size_of_gradients(trial, x)
+        if not size.requires_grad:
+            return ""
+        second = trial.clock.call(torch.autograd.grad, size, [*inputs.values()], materialize_grads=True)
+        there, back = (float(_size_of_gradients(trial, each)[0].detach()) for each in moved)
+    except (LawBroken, NotApplicable):
+        return ""
+    given = (trial.canonical_gradient(x, name, each) for name, each in zip(inputs, second, strict=True))
+    told = sum(
+        float((each * turn[name]).sum()) for name, each in zip(inputs, given, strict=True) if each is not None
+    )
+    slope = (there - back) / (2 * step)
+    if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
+        return ""
+    return "second derivatives are given and are wrong, which no law asks for"
+
+
+def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+    """The sum of the squares of all gradients, and the inputs that it can be differentiated by."""
+    arguments = trial.arguments_for(x)
+    inputs = trial.want_gradients(arguments, INPUTS)
+    output = trial.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    sent = x.cotangent.to(output)
+    first = trial.clock.call(
+        torch.autograd.grad, output, [*inputs.values()], sent, create_graph=True, materialize_grads=True
+    )
+    return torch.stack([each.square().sum() for each in first]).sum(), inputs
 
 
 def unrecognised_note(trial: AttentionSubject) -> str:

@@ -1,0 +1,63 @@
+"""What is told of a subject and not judged: second derivatives, and masks of three axes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import headcheck
+from headcheck.roles import role
+
+
+def notes_of(function: Any) -> str:
+    """All notes on an undeclared function, in float32 and float64."""
+    declaration = headcheck.Attention(function)
+    _, notes = role("attention").prepare(declaration, dtypes=("float32", "float64"), device="cpu", seed=0)
+    return "\n".join(notes)
+
+
+class OfScores(torch.autograd.Function):
+    """Softmax times values, whose backward takes the weights that it kept for constants."""
+
+    @staticmethod
+    def forward(context: Any, scores: Tensor, value: Tensor) -> Tensor:
+        context.weights = weights = torch.softmax(scores, dim=-1)
+        context.save_for_backward(value)
+        return weights @ value
+
+    @staticmethod
+    def backward(context: Any, *cotangents: Tensor) -> tuple[Tensor, Tensor]:
+        (cotangent,), weights, (value,) = cotangents, context.weights, context.saved_tensors
+        of_weights = cotangent @ value.mT
+        total = (weights * of_weights).sum(dim=-1, keepdim=True)
+        return weights * (of_weights - total), weights.mT @ cotangent
+
+
+def made_of(scores_and_values: Any) -> Any:
+    """Attention without options, its last steps in one function of autograd."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output: Tensor = scores_and_values(query @ key.mT * query.shape[-1] ** -0.5, value)
+        return output
+
+    return attention
+
+
+def test_wrong_second_derivatives_are_told() -> None:
+    """Of a backward that keeps what it should compute again, and not of one that autograd made."""
+    told = "second derivatives are given and are wrong"
+    assert told in notes_of(made_of(OfScores.apply))
+    assert told not in notes_of(made_of(lambda scores, value: torch.softmax(scores, dim=-1) @ value))
+
+
+def test_a_mask_of_three_axes_by_sequence_is_told() -> None:
+    """Where batch and heads are equal no call would show it."""
+
+    def by_sequence(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask)
+
+    told = "takes an attn_mask of three axes as (batch, q_len, kv_len)"
+    assert told in notes_of(by_sequence)
+    assert told not in notes_of(torch.nn.functional.scaled_dot_product_attention)
