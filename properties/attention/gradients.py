@@ -24,7 +24,9 @@ from headcheck.given import alternately, at_least, at_most, having, one_in, one_
 from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
+LAID_OUT = "expanded", "expanded", "transposed", "dim-first", "sliced", "packed", "offset"
 QUERIES_SUMMED = one_of("mask_axes", "bh1k", "b11k", "bhq1"), one_of("q_len", 66, 2, 5)
+SEQUENCES_SUMMED = one_of("mask_axes", "11qk", "1hqk", "hqk"), at_least(batch=2)
 KEYS_FIRST = having(mask_layout="keys-first"), one_of("mask_axes", "qk", "bhqk"), at_least(q_len=2, kv_len=2)
 
 
@@ -114,19 +116,7 @@ def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> 
     source=DAO,
     formula="the same cotangent, laid out otherwise, gives the same gradients",
     guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671, flash-attention 88c4e5db).",
-    given=(
-        at_least(q_len=2, value_dim=2),
-        one_of(
-            "cotangent_layout",
-            "expanded",
-            "expanded",
-            "transposed",
-            "dim-first",
-            "sliced",
-            "packed",
-            "offset",
-        ),
-    ),
+    given=(at_least(q_len=2, value_dim=2), one_of("cotangent_layout", *LAID_OUT)),
 )
 def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
@@ -203,9 +193,10 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
         masked,
         live_rows,
         one_of("mask_form", "bias"),
-        alternately(QUERIES_SUMMED, QUERIES_SUMMED, KEYS_FIRST, ()),
+        alternately(QUERIES_SUMMED, SEQUENCES_SUMMED, KEYS_FIRST, ()),
         one_in(2, having(values="normal")),
     ),
+    share=1.5,
 )
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
@@ -233,8 +224,7 @@ def _bias_gradient(
         return None
     if not attention.declaration.mask_gradient:
         raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
-    if x.mask_layout == "expanded":
-        x = x.but(mask_layout="contiguous")  # Each number of the mask gets a gradient of its own.
+    x = x.but(mask_layout="contiguous") if x.mask_layout == "expanded" else x  # A gradient for each number.
     observed = attention.gradients(x, wanted=wanted).bias
     if observed is None:
         raise LawBroken("no gradient for attn_mask (declare mask_gradient=False if none is meant)")
