@@ -190,7 +190,6 @@ def is_causal_is_the_causal_mask(attention: MultiHeadSubject, x: MultiHeadInputs
     guards="is_causal dropped beside a mask, or the mask beside is_causal (keras 23038, 23040).",
     needs=("is_causal", "attn_mask"),
     given=(having(mode="self", flag=False), one_of("mask", "random", "by-head", "keys"), at_least(q_len=2)),
-    share=0.5,
 )
 def a_mask_beside_is_causal_hides_what_either_hides(
     attention: MultiHeadSubject, x: MultiHeadInputs
