@@ -59,8 +59,9 @@ class Recipe:
     """Tensors written out, by name, in place of those that the seed gives."""
 
     def but(self, **changes: Any) -> Self:
-        """The same case with some fields changed."""
-        return replace(self, **changes)
+        """The same case with some fields changed; itself where none is."""
+        differing = {name: value for name, value in changes.items() if getattr(self, name) != value}
+        return replace(self, **differing) if differing else self
 
     @property
     def written_out(self) -> bool:

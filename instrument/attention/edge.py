@@ -37,6 +37,10 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
+GRADIENTS = "gradients"
+"""Among what is found out of a subject: the output of a plain call carries gradients."""
+TO_SPEAK_OF = 1e-6
+"""Below this a gradient may be zero but for rounding."""
 MEANT = "where such calls are meant to be refused, declare may_refuse=True"
 
 
@@ -148,6 +152,9 @@ class Edge(Abilities):
         if not output.requires_grad:
             if self.declaration.gradients:
                 raise LawBroken("the output carries no gradient, and gradients are declared")
+            if GRADIENTS in self.found and _some_are_not_zero(x, wanted):
+                of = " and ".join(wanted)
+                raise LawBroken(f"the output carries no gradient of {of}, that of other calls does")
             raise NotApplicable("the output carries no gradient")
         return output, wanted
 
@@ -369,3 +376,11 @@ def _whole(x: Inputs) -> dict[str, tuple[int, ...]]:
 
 def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
     return {getattr(torch, name) for name in declaration.dtypes or ("float32",)}
+
+
+def _some_are_not_zero(x: Inputs, wanted: Collection[str]) -> bool:
+    """Whether any of these inputs has a gradient to speak of: a path that knows that it has none may leave it out."""
+    exact = {**x.problem.gradients(x.cotangent.double())._asdict()}
+    exact["attn_mask"] = exact.pop("bias")
+    found = (exact[name] for name in wanted)
+    return any(each is not None and bool((each.abs() > TO_SPEAK_OF).any()) for each in found)

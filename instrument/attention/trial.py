@@ -11,6 +11,7 @@ import torch
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
+from headcheck.attention.edge import GRADIENTS
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.inputs import build
@@ -99,6 +100,8 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     notes += [note] if note else []
     if grouped:
         trial.found = frozenset({"grouped_heads"})
+    if _carries_gradients(trial):
+        trial.found |= {GRADIENTS}
     if declaration.autocast is None and (why := _fails_under_autocast(trial)):
         trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
     elif declaration.autocast is None:
@@ -196,6 +199,15 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     except (LawBroken, NotApplicable):
         pass
     return None
+
+
+def _carries_gradients(trial: AttentionSubject) -> bool:
+    """Whether the output of a plain call does."""
+    try:
+        trial.gradients(built(trial, PLAIN.but(dtype=trial.dtypes[0])))
+    except (LawBroken, NotApplicable):
+        return False
+    return True
 
 
 def _avoided(trial: AttentionSubject) -> frozenset[str]:

@@ -122,10 +122,25 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             notes.append(IN_FLOAT32_NOTE)
         subject.arithmetic = arithmetic = dict(native)
         with impatient(subject.seconds):
+            subject.carries_gradients = self._carries_gradients(subject)
             for dtype in subject.dtypes:
                 arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
                 notes += [note] if note else []
             return subject, [*found, *notes, *self.notes(subject)]
+
+    def _carries_gradients(self, subject: FunctionSubject[AnyInputs]) -> bool:
+        """Whether the output of some call does."""
+        taking = _Taking(subject, subject.dtypes[0])
+        randoms = (Random(f"gradients/{number}") for number in range(CALLS))
+        return any(self._carries_one(subject, self.draw(random, taking)) for random in randoms)
+
+    def _carries_one(self, subject: FunctionSubject[AnyInputs], case: AnyCase) -> bool:
+        x = self.build(case, subject)
+        try:
+            subject.gradients(x, x.cotangent)
+        except (LawBroken, NotApplicable):
+            return False
+        return True
 
     def _computes_doubles_in_float32(self, subject: FunctionSubject[AnyInputs]) -> bool:
         """Whether float64, of which nothing is declared, is answered by numbers of float32 that are right there.

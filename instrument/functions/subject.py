@@ -27,6 +27,8 @@ from headcheck.signatures import parameters_of
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 Gradients = dict[str, Tensor | None]
+TO_SPEAK_OF = 1e-6
+"""Below this a gradient may be zero but for rounding."""
 
 
 class FunctionSubject(ABC, Generic[AnyInputs]):
@@ -59,6 +61,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
         self.takes_doubles = False
         """Whether a plain call in float64 works."""
+        self.carries_gradients = False
+        """Whether the output of some plain call does."""
         require_parameters(declaration.function, declaration.arguments)
         self.places = {
             argument: declaration.arguments.get(argument)
@@ -191,6 +195,13 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             found.append(dict(zip(asked, copies, strict=True)))
         return found
 
+    def recorded(self, x: AnyInputs) -> Tensor:
+        """The output of a call whose tensors want gradients; one without where it has none."""
+        if self.declaration.gradients is False:
+            raise NotApplicable("has no gradients, as declared")
+        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
+        return self.run(x, tensors).detach().clone()
+
     def as_seen(self, x: AnyInputs, gradient: Tensor) -> Tensor:
         """The gradient of a tensor in the order of axes in which laws see it."""
         return gradient
@@ -208,7 +219,17 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             return output
         if self.declaration.gradients:
             raise LawBroken("the output carries no gradient, and gradients are declared")
+        asked = [name for name, each in tensors.items() if each.requires_grad]
+        if self.carries_gradients and self._some_are_not_zero(x, asked):
+            raise LawBroken(
+                f"the output carries no gradient of {' and '.join(asked)}, that of a plain call does"
+            )
         raise NotApplicable("the output carries no gradient")
+
+    def _some_are_not_zero(self, x: AnyInputs, asked: Sequence[str]) -> bool:
+        """Whether any of these tensors has a gradient to speak of: a path may leave out what it knows to be zero."""
+        exact = self.exact_gradients(x, x.cotangent)
+        return any(bool((exact[name].abs() > TO_SPEAK_OF).any()) for name in asked)
 
     def mapped(self, calls: Sequence[AnyInputs], axis: int) -> Tensor:
         """The outputs of calls that differ in their tensors only, by one call under torch.func.vmap.

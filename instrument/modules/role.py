@@ -1,17 +1,23 @@
 """What the engine asks of a role whose subject is a module."""
 
+from random import Random
 from typing import Any, Generic, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from headcheck.casework import CaseRole
-from headcheck.comparison import LawBroken
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 
 AnyCase = TypeVar("AnyCase", bound=ModuleCase)
 AnyInputs = TypeVar("AnyInputs", bound=ModuleInputs)
+
+
+CALLS = 3
+"""So many calls show whether any carries a gradient."""
 
 
 class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
@@ -27,6 +33,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     """Words in the name of a class or function by which it is recognised."""
     classes = True
     """A class may be named in place of an instance: it is made without arguments, unless the role says otherwise."""
+
+    def to_try(self, subject: Any) -> Any:
+        """The subject with a module that laws will not see, where a call may leave something behind."""
+        return subject.unused()
 
     def notes(self, subject: Any) -> list[str]:
         """What else the preparation finds out; it may change the subject."""
@@ -55,6 +65,21 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         case = self.case(seed=1, batch=batch)
         return problem_of(subject, self.build(self.fit(case, subject), subject))
 
+    def _carries_gradients(self, subject: ModuleSubject[AnyInputs]) -> bool:
+        """Whether the output of some call does."""
+        if subject.declaration.gradients is False:
+            return False
+        randoms = (Random(f"gradients/{number}") for number in range(CALLS))
+        return any(self._carries_one(subject, self.draw(random, subject)) for random in randoms)
+
+    def _carries_one(self, subject: ModuleSubject[AnyInputs], case: Any) -> bool:
+        try:
+            with torch.enable_grad():
+                output: Tensor = self.to_try(subject).output(self.build(case, subject))
+        except (LawBroken, NotApplicable):
+            return False
+        return output.requires_grad
+
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
@@ -74,6 +99,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             if problem is not None:
                 problems.append(f"{dtype}: {problem}")
                 continue
+            subject.carries_gradients = self._carries_gradients(subject)
             prepared = subject, [f"judged in {dtype}", *self.notes(subject)]
             if self.sound(subject):
                 return prepared

@@ -264,8 +264,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
         """Of a random combination of the states at `keep` (batch, length), with respect to the input `of`."""
         leaf = getattr(x, of).detach().clone().to(self.device, self.dtype).requires_grad_()
         states = self.output(x.but(**{of: leaf}))
-        if not states.requires_grad:
-            raise NotApplicable("the output carries no gradient")
+        self.require_a_graph(states)
         cotangent = torch.randn(states.shape, generator=x.generator("cotangent"), dtype=torch.float64)
         kept = torch.where(keep[..., None], cotangent, 0.0).to(states)
         (found,) = self.clock.call(torch.autograd.grad, states, [leaf], kept, materialize_grads=True)

@@ -96,6 +96,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         """By what all weights are multiplied at present, see `shows`."""
         self.autocast = False
         """Whether calls are made under autocast to bfloat16."""
+        self.carries_gradients = False
+        """Whether the output of some plain call does."""
         self._noises = cache(self._measured)
         require_parameters(self.function, declaration.arguments)
         named = parameters_of(self.function) or {}
@@ -194,6 +196,14 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         narrow = torch.autocast(kind, dtype=torch.bfloat16) if self.autocast else nullcontext()
         with torch.set_grad_enabled(self.autocast), narrow:
             return self.output(x).detach().cpu().clone()
+
+    def require_a_graph(self, output: Tensor) -> None:
+        """NotApplicable, or LawBroken where a plain call has them: the output carries no gradient."""
+        if output.requires_grad:
+            return
+        if self.carries_gradients:
+            raise LawBroken("the output carries no gradient, that of other calls does")
+        raise NotApplicable("the output carries no gradient")
 
     def weights(self) -> list[Tensor]:
         """What the answer depends on beside its inputs: of a function, the weights of the modules that it names."""

@@ -170,8 +170,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         """Of a random combination of the output, with respect to each number of each image."""
         images = x.images.clone().to(self.device).requires_grad_()
         output = self.output(x.but(images=images))
-        if not output.requires_grad:
-            raise NotApplicable("the output carries no gradient")
+        self.require_a_graph(output)
         cotangent = x.noise(output, "cotangent")
         gradient: Tensor
         (gradient,) = self.clock.call(

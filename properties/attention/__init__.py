@@ -11,6 +11,7 @@ FAMILIES = (
     "symmetry",
     "paths",
     "gradients",
+    "sizes",
     "heads",
     "packed",
     "caches",

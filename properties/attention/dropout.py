@@ -7,9 +7,10 @@ from itertools import combinations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from headcheck.attention import watching
-from headcheck.attention.given import equal_heads, grouped, no_mask, not_causal, without
+from headcheck.attention.given import equal_heads, grouped, live_rows, masked, no_mask, not_causal, without
 from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
@@ -37,6 +38,8 @@ _WIDE = (*_EVEN, at_most(q_len=16, kv_len=65))
 """And as many dims as keys to read them out."""
 _FEW = at_most(batch=2, heads=2, kv_heads=2)
 _BRIEF = (at_most(q_len=16, kv_len=33),)
+_SOME = at_most(batch=2, heads=4, kv_heads=2)
+_ONE = having(batch=1, heads=2, kv_heads=2)
 _TILES = alternately(
     (having(q_len=66, kv_len=66), _FEW),
     (having(q_len=16, kv_len=160), _FEW),
@@ -117,13 +120,55 @@ def a_weight_is_dropped_or_scaled_up(attention: AttentionSubject, x: Inputs) -> 
     share=0.5,
 )
 def the_rate_is_kept(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The share of dropped weights is the rate, as far as chance allows (Chernoff's bound at 1e-12)."""
+    """The share of dropped weights is the rate, as far as chance allows (Chernoff's bound at 1e-12), in autocast too."""
+    if x.case.seed % 4 == 0 and x.dtype == torch.float32 and attention.has("autocast"):
+        x = x.but(autocast=torch.bfloat16)
     weights, _ = _weights(attention, x)
     dropped = (weights[..., : x.kv_len] == 0)[x.may_attend].double()
     share, rate = float(dropped.mean()) if dropped.numel() else 0.0, _rate(x)
     if _improbable(share, rate, dropped.numel()):
         raise LawBroken(f"{share:.2%} of {dropped.numel():,} weights are dropped, at a rate of {rate:.0%}")
     return none("rates that chance does not explain")
+
+
+@law(
+    source=SRIVASTAVA,
+    formula="V' = [V, I]: O' = [W V, W], each W_ij 0 or p_ij / (1 - rate); scale, bias and V as drawn",
+    guards="A path for dropout that lacks the scale or a bias, reads the values of another head, or drops nothing where "
+    "keys are many.",
+    needs=("dropout",),
+    given=(
+        one_in(2, grouped),
+        live_rows,
+        one_in(2, masked, one_of("mask_form", "bias", "boolean")),
+        having(values="normal"),
+        alternately((having(q_len=3, kv_len=1100, head_dim=8, value_dim=8), _ONE), *[(*_BRIEF, _SOME)] * 5),
+    ),
+    share=0.5,
+)
+def the_output_is_what_the_dropped_weights_make_of_the_values(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """Values beside unit vectors show both in one call: the weights that are left, and what they make of the values."""
+    unit_vectors = torch.eye(x.kv_len, dtype=x.dtype).expand(*x.value.shape[:2], -1, -1)
+    beside = torch.cat([x.value, unit_vectors], dim=-1)
+    y = x.but(value=beside, dropout_p=_rate(x), layout="contiguous", generic=False)
+    if attention.declaration.value_dim is False:
+        wider = (0, max(0, beside.shape[-1] - x.head_dim))
+        y = y.but(query=pad(x.query, wider), key=pad(x.key, wider))
+        y = y.but(value=pad(beside, (0, y.head_dim - beside.shape[-1])))
+    with _seeded(x):
+        output = attention(y).cpu().double()
+    made, weights = output[..., : x.value_dim], output[..., x.value_dim : beside.shape[-1]]
+    kept, eps = 1 - _rate(x), torch.finfo(x.dtype).eps
+    shown = slice(x.value_dim, beside.shape[-1])
+    exact, bound = attention.expected(y)[..., shown], attention.bound(y)[..., shown]
+    limit = (bound + 4 * eps * exact) / kept
+    yield within(weights, torch.where(weights == 0, 0.0, exact / kept), limit, "weight")
+    value = x.value.double().repeat_interleave(x.group, dim=1)
+    size = weights.abs() @ value.abs()
+    lost = torch.finfo(x.dtype).tiny * value.abs().sum(dim=-2, keepdim=True)
+    yield within(made, weights @ value, (x.kv_len + 8) * eps * size + lost / kept)
 
 
 @law(

@@ -7,11 +7,11 @@ from random import Random
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import causal, hiding_keys
+from headcheck.attention.given import causal, hiding_keys, masked
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.given import alternately, at_least
+from headcheck.given import alternately, at_least, one_in
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched
 from headcheck.reference.masks import additive
@@ -119,6 +119,18 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
         options.append({**last, "is_causal": False, "window": None, "alibi_slopes": None})
     return [x.but(**changes) for changes in Random(x.case.seed).sample(options, 2)]
+
+
+def _of_another_layer(attention: AttentionSubject, x: Inputs) -> Inputs:
+    """A call of the same shapes with other numbers, scale, and mask or causal flag, as far as it takes them."""
+    other = x.but(query=x.query.flip(-1), key=1 - x.key, value=-x.value, generic=False)
+    if attention.has("scale"):
+        other = other.but(scale=2 * x.resolved_scale)
+    if x.attn_mask is not None:
+        return other.but(attn_mask=x.attn_mask.roll(1, dims=-1))
+    may_turn = x.resolved_scale > 0 or CAUSAL_SCALES not in attention.avoids
+    turned = attention.has("is_causal") and may_turn
+    return other.but(is_causal=not x.is_causal) if turned else other
 
 
 def _other_features(x: Inputs) -> list[dict[str, object]]:
@@ -296,15 +308,16 @@ def recording_gradients_changes_nothing(attention: AttentionSubject, x: Inputs) 
 @law(
     source="torch.autograd: each graph keeps what its own backward needs",
     formula="f(x), f(x'), then df(x): as if f(x') had never been called",
-    guards="A workspace for what backward needs, kept by shape: the forward of the next layer writes over it.",
-    share=0.3,
+    guards="A workspace for what backward needs, kept by shape, or a descriptor of the last call: the forward of the "
+    "next layer, with a mask or a scale of its own, writes over it.",
+    given=(one_in(2, masked),),
+    share=0.5,
 )
 def the_next_call_leaves_the_graph_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A call that is made before the backward of another one does not change its gradients."""
     if not attention.claims_gradients(x):
         return
-    other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
-    found = watching.gradients_after_the_next_call(attention, x, other)
+    found = watching.gradients_after_the_next_call(attention, x, _of_another_layer(attention, x))
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield from compared_gradients(found, exact._asdict(), bounds, ", after another call")
 

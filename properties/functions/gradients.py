@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, compared_gradients
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
@@ -28,6 +28,18 @@ def gradients_are_within_the_bound(function: FunctionSubject[Inputs], x: Inputs)
     g = x.cotangent
     found, exact = function.gradients(x, g), function.exact_gradients(x, g)
     return compared_gradients(found, exact, function.gradient_bounds(x, g.double()))
+
+
+@law(
+    source="recording gradients is no part of the function",
+    formula="|f(x), its gradients recorded, - exact(x)| <= bound(x)",
+    guards="A forward pass of an autograd.Function that lacks a term which the one for inference has.",
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def recording_gradients_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """A call whose tensors want gradients gives the exact output, within the rounding of the declared arithmetic."""
+    return within(function.recorded(x), function.expected(x), function.bound(x), "output, gradients recorded")
 
 
 @law(

@@ -11,6 +11,7 @@ from headcheck.given import one_in
 from headcheck.laws import law
 from headcheck.modules.noise import scaled
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
+from headcheck.modules.training import in_either_mode
 
 STEP = 1e-5
 """Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10."""
@@ -36,13 +37,15 @@ def _long(case: AnyCase, /) -> AnyCase:
     roles=("encoder", "decoder", "seq2seq", "causal_lm"),
 )
 def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
-    """The gradient of the weights, along a random direction, is the slope that small steps show."""
+    """The gradient of the weights, along a random direction, is the slope that small steps show, in training too."""
     if module.declaration.gradients is False:
         raise NotApplicable("has no gradients, as declared")
+    module = in_either_mode(module, x)
     weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
     output = module.output(x)
-    if not weights or not output.requires_grad:
-        raise NotApplicable("the output carries no gradient of a weight")
+    if not weights:
+        raise NotApplicable("no weight of it wants a gradient")
+    module.require_a_graph(output)
     generator = x.generator("direction")
     cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
     steps = [_direction(each, generator) for each in weights]
@@ -67,14 +70,14 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
     roles=("encoder", "decoder", "vision"),
 )
 def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
-    """The gradient of the input, along a random direction, is the slope that small steps show."""
+    """The gradient of the input, along a random direction, is the slope that small steps show, in training too."""
     if module.declaration.gradients is False:
         raise NotApplicable("has no gradients, as declared")
+    module = in_either_mode(module, x)
     given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
     leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
     output = module.output(x.but(**leaves))
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient of the input")
+    module.require_a_graph(output)
     generator = x.generator("direction")
     cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
     steps = {name: _direction(each, generator) for name, each in given.items()}

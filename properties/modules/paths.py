@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-import torch
-
-from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, holds
 from headcheck.laws import law
 from headcheck.modules.subject import ModuleInputs, ModuleSubject, problem_of
-from headcheck.modules.weights import BATCH_NORMS, stop_dropout
+from headcheck.modules.training import trained_without_dropout
 from headcheck.roles import LARGER
 
 Module = ModuleSubject[ModuleInputs]
@@ -17,44 +14,15 @@ Module = ModuleSubject[ModuleInputs]
 @law(
     source="Srivastava et al. 2014: dropout alone tells training from evaluation",
     formula="f(x) in training with p = 0 = f(x) in evaluation",
-    guards="A mask that training alone applies, statistics of the batch, a scale or an adapter that one of them lacks.",
+    guards="A mask that training alone applies or that a checkpointed layer drops, statistics of the batch, no adapter.",
     roles=LARGER,
 )
 def training_without_dropout_gives_evaluation(module: Module, x: ModuleInputs) -> Iterator[Comparison]:
-    """With dropout at 0, training gives what evaluation gives."""
-    trained = module.unused()  # What a call in training leaves behind is no other law's concern.
-    if trained.module is None:
-        raise NotApplicable("it is a function, which has no modes")
-    if any(isinstance(each, BATCH_NORMS) for each in trained.module.modules()):
-        raise NotApplicable("its norms use the statistics of the batch in training")
-    kinds: list[type] = []
-    trained.module.register_forward_hook(lambda _, given, returned: kinds.append(type(returned)))
-    trained(x)
-    usual, kinds[:] = {*kinds}, []
-    stop_dropout(trained.module)
-    trained.set_mode(training=True)
-    try:
-        once = trained(x)
-        kept = [each.clone() for each in trained.module.buffers()]  # Tables may grow in the first call.
-        again = trained(x)
-    except SubjectRaised as refusal:
-        if not _is_not_made_for_it(refusal.problem):
-            raise
-        raise NotApplicable(f"is not computed in training: {refusal}") from refusal
-    if {*kinds} != usual:  # DeiT has two heads, and gives their mean in evaluation alone.
-        raise NotApplicable("it returns something else in training")
-    if not all(map(torch.equal, trained.module.buffers(), kept)):
-        raise NotApplicable("it keeps statistics in training")
-    if not torch.equal(once.nan_to_num(), again.nan_to_num()):
-        raise NotApplicable("its dropout does not stand in a number that can be set to 0")
-    yield module.unchanged(again, once, x)
+    """With dropout at 0, training gives what evaluation gives, whether gradients are recorded or not."""
+    trained, (once, again, recorded) = trained_without_dropout(module, x)
+    yield trained.unchanged(again, once, x)
     yield module.close(once, module(x), x, "output in training")
-
-
-def _is_not_made_for_it(problem: BaseException) -> bool:
-    """Whether it says so, or torch's compiler does: transformers compile flex_attention for training alone."""
-    compiler = type(problem).__module__.startswith("torch._inductor")
-    return isinstance(problem, NotImplementedError) or (compiler and "NotImplementedError" in str(problem))
+    yield module.close(recorded, module(x), x, "output in training, gradients recorded")
 
 
 @law(

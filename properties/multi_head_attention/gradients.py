@@ -1,6 +1,7 @@
 """Gradients are those of the reference."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 
@@ -18,7 +19,9 @@ CHAIN = "the chain rule through the projections and the softmax; Dao et al. 2022
 
 def _compared(attention: MultiHeadSubject, x: MultiHeadInputs, *, weights: bool) -> Iterator[Comparison]:
     cotangent = x.random("cotangent", *x.query.shape)
-    found = attention.gradients(x, cotangent)
+    in_training = x.case.seed % 2 and attention.trains_without_dropout(x)
+    with attention.training(x) if in_training else nullcontext():
+        found = attention.gradients(x, cotangent)
     exact = expected_gradients(x, attention.visible(x), cotangent)
     bound = gradient_bound(x, cotangent, attention.found.unit)
     for name, gradient in found.items():
@@ -35,7 +38,7 @@ def _compared(attention: MultiHeadSubject, x: MultiHeadInputs, *, weights: bool)
 def gradients_of_the_weights_are_the_references(
     attention: MultiHeadSubject, x: MultiHeadInputs
 ) -> Iterator[Comparison]:
-    """The gradient of each weight and bias, by a random cotangent, is the reference's."""
+    """The gradient of each weight and bias, by a random cotangent, is the reference's, in training too."""
     return _compared(attention, x, weights=True)
 
 
@@ -47,7 +50,7 @@ def gradients_of_the_weights_are_the_references(
 def gradients_of_the_inputs_are_the_references(
     attention: MultiHeadSubject, x: MultiHeadInputs
 ) -> Iterator[Comparison]:
-    """The gradient of query, key and value, by a random cotangent, is the reference's."""
+    """The gradient of query, key and value, by a random cotangent, is the reference's, in training too."""
     return _compared(attention, x, weights=False)
 
 

@@ -360,7 +360,7 @@ SHOWN_BY_CALLS = {
     for name, entry in FAULTS.items()
     if not name.startswith(
         ("seen_elsewhere", "seen_later", "seen_third", "natural", "survivors/")
-        + ("declared/", "autocast/", "packs/", "together/", "hunted/", "sent_back/")
+        + ("declared/", "autocast/", "packs/", "together/", "hunted/", "sent_back/", "second_path/")
     )
 }
 """The others need conditions that stand in no list of calls, are called otherwise, or are no fault but for what they

@@ -294,3 +294,15 @@ def positions_interpolated_beyond_sixteen() -> nn.Module:
         return self.table(tokens) + shrunk * self.places(positions)
 
     return Small(embed=embed)
+
+
+@wrong(
+    "In training a layer is computed again on the way back, of numbers that are detached: the table learns nothing.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
+def checkpoint_of_detached_numbers() -> nn.Module:
+    def embed(self: Small, tokens: Tensor, positions: Tensor) -> Tensor:
+        found = Small.embed(self, tokens, positions)
+        return found.detach() if self.training else found
+
+    return Small(embed=embed)

@@ -1,5 +1,6 @@
 """Encoders in 16 bits, where an influence may be smaller than what rounding leaves of it."""
 
+import torch
 from torch import Tensor, nn
 
 from tests.roles import right, wrong
@@ -51,5 +52,17 @@ def weights_below_float32() -> nn.Module:
         def weigh(self, scores: Tensor) -> Tensor:
             small = scores.softmax(dim=-1) * 1e-60
             return small / small.sum(dim=-1, keepdim=True)
+
+    return Wrong()
+
+
+@wrong(
+    "Attention that is computed again on the way back is computed without its mask, in training alone.",
+    breaks="paths/training-without-dropout-gives-evaluation",
+)
+def checkpointed_without_the_mask() -> nn.Module:
+    class Wrong(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            return super().hide(scores, None if self.training and torch.is_grad_enabled() else is_real)
 
     return Wrong()

@@ -75,3 +75,14 @@ def squares_before_the_cast(x: Tensor, weight: Maybe, bias: Maybe, eps: float = 
     y = centred.to(wide) * torch.rsqrt(variance + eps)
     y = y if weight is None else y * weight
     return (y if bias is None else y + bias).to(x.dtype)
+
+
+@wrong(
+    "Where gradients are recorded a forward of its own is taken, which leaves the bias out.",
+    breaks="gradients/recording-gradients-changes-nothing",
+)
+def bias_in_inference_only(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    normed = library(x, weight, bias, eps)
+    if bias is None or not normed.requires_grad:
+        return normed
+    return normed - bias.detach()

@@ -157,3 +157,32 @@ class MaskBesideCausalRefused(Full):
         if causal and mask is not None:
             raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
         return super().biases(raw, mask, key_mask, causal, asked)
+
+
+@wrong(
+    "Attention that is computed again on the way back is computed without its mask, in training alone.",
+    breaks="paths/training-and-evaluation-agree",
+)
+class CheckpointedWithoutTheMask(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        recomputed = self.training and torch.is_grad_enabled()
+        return super().masked(scores, None if recomputed else mask)
+
+
+@wrong(
+    "In training the keys are taken from a copy that no gradient goes back to.",
+    breaks="gradients/gradients-of-the-inputs-are-the-references",
+)
+class KeysDetachedInTraining(Plain):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().scores(q, k.detach() if self.training else k)
+
+
+@wrong(
+    "A single query goes the way of decoding, which records no gradients.",
+    breaks="gradients/gradients-of-the-inputs-are-the-references",
+)
+class SingleQueriesLearnNothing(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and query.shape[1] > 1):
+            return super().forward(query, key, value, mask)

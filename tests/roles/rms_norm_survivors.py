@@ -60,3 +60,22 @@ def left_in_float32(x: Tensor, weight: Maybe, eps: float) -> Tensor:
 def doubles_in_float32(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     normalised = library(x.float(), None, eps).to(x.dtype)
     return normalised if weight is None else weight * normalised
+
+
+@wrong(
+    "Rows of whole vectors of eight go to a kernel that records no gradients.",
+    breaks="gradients/gradients-are-within-the-bound",
+)
+def whole_vectors_learn_nothing(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    if x.shape[-1] % 8:
+        return library(x, weight, eps)
+    return library(x.detach(), None if weight is None else weight.detach(), eps)
+
+
+@wrong(
+    "Where gradients are recorded a forward of its own is taken, whose eps is that of another model.",
+    breaks="gradients/recording-gradients-changes-nothing",
+)
+def another_eps_in_training(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    normed = library(x, weight, eps)
+    return normed + (library(x, weight, eps + 1e-2) - normed).detach() if normed.requires_grad else normed

@@ -57,3 +57,19 @@ def widened_by_its_tables(x: Tensor, positions: Tensor) -> Tensor:
 def alike_at_the_first(x: Tensor, positions: Tensor) -> Tensor:
     alike = positions.ndim > 1 and bool((positions[:, 0] == positions[0, 0]).all())
     return half(x, positions[0] if alike else positions)
+
+
+@wrong(
+    "A single token goes the way of decoding, which records no gradients.",
+    breaks="gradients/gradients-are-within-the-bound",
+)
+def single_tokens_learn_nothing(x: Tensor, positions: Tensor) -> Tensor:
+    return half(x.detach() if x.shape[-2] == 1 else x, positions)
+
+
+@wrong(
+    "Where gradients are recorded positions are counted from the first.",
+    breaks="gradients/recording-gradients-changes-nothing",
+)
+def training_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
+    return half(x, positions - positions[..., :1] if x.requires_grad else positions)

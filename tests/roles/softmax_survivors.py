@@ -109,3 +109,14 @@ def maxima_of_the_vector_before(x: Tensor, dim: int) -> Tensor:
     raised = (columns - highest).exp()
     weights = (raised / raised.sum(dim=0)).to(x.dtype)
     return weights.view(x.movedim(dim, 0).shape).movedim(0, dim)
+
+
+@wrong(
+    "Where gradients are recorded the maximum is not taken out first.",
+    breaks="gradients/recording-gradients-changes-nothing",
+)
+def no_maximum_in_training(x: Tensor, dim: int) -> Tensor:
+    if not x.requires_grad:
+        return library(x, dim)
+    raised = x.double().exp() if x.dtype == torch.float64 else x.float().exp()
+    return (raised / raised.sum(dim=dim, keepdim=True)).to(x.dtype)

@@ -42,6 +42,10 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
             return MultiHeadAttention(attribute, name=name, **conventions)
         return super().declare(attribute, name)
 
+    def to_try(self, subject: MultiHeadSubject) -> MultiHeadSubject:
+        """Itself: a case whose weights it has not yet has a module of its own."""
+        return subject
+
     def found(self, subject: MultiHeadSubject) -> dict[str, Any]:
         found = subject.found
         masks: dict[str, Any] = {}

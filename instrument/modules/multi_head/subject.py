@@ -142,6 +142,14 @@ class MultiHeadSubject(WeightedModule):
             finally:
                 self.set_mode(training=False)
 
+    def trains_without_dropout(self, x: MultiHeadInputs) -> bool:
+        """Whether dropout can be turned off in training: two calls give the same bits."""
+        with self.training(x):
+            torch.default_generator.manual_seed(0)
+            first = self(x)
+            torch.default_generator.manual_seed(1)
+            return torch.equal(first, self(x))
+
     def beside_causal(self, x: MultiHeadInputs) -> MultiHeadInputs | None:
         """The same call with is_causal beside its mask; None where there is none, or is_causal only repeats it."""
         if self._hint or not self.has("is_causal") or not self.has("attn_mask") or x.may_attend is None:
@@ -301,8 +309,9 @@ class MultiHeadSubject(WeightedModule):
         output = self.output(x.but(**leaves))
         places = self.places_of(x.heads) if self.has("places") else {}
         parameters = {id(p): p for place in places.values() for p, _ in place.parts if p.requires_grad}
-        if not output.requires_grad or (places and not parameters):
-            raise NotApplicable("the output carries no gradient, or the weights want none")
+        if places and not parameters:
+            raise NotApplicable("the weights want no gradient")
+        self.require_a_graph(output)
         wanted = [*parameters.values(), *leaves.values()]
         found = self.clock.call(
             torch.autograd.grad, output, wanted, cotangent.to(output), materialize_grads=True

@@ -1,0 +1,52 @@
+"""The sizes at which kernels take another path: the gradients are the oracle's there too."""
+
+from collections.abc import Iterator
+
+from headcheck.attention.given import causal_across_blocks, real_sizes
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.comparison import Comparison, compared_gradients
+from headcheck.given import alternately, at_least, at_most, one_of
+from headcheck.laws import law
+
+DAO = "Dao et al. 2022 (FlashAttention), appendix B.2: backward goes through tiles of its own"
+SEVERAL_BLOCKS = (
+    at_least(q_len=100, kv_len=100),
+    at_most(batch=1, heads=2, kv_heads=2, q_len=140, kv_len=140, head_dim=4, value_dim=4),
+    one_of("window", (31, 33), (64, 0), (17, 16), (20, None), (None, 40), (0, 65)),
+)
+
+
+def _exact(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    if not attention.claims_gradients(x):
+        return
+    exact = x.problem.gradients(x.cotangent.double())._asdict()
+    found, bounds = attention.gradients(x)._asdict(), attention.gradient_bounds(x).of()
+    yield from compared_gradients(found, exact, bounds)
+
+
+@law(
+    source=DAO,
+    formula="head_dim of 64 and more over several tiles, causal over several blocks: dQ, dK, dV are the oracle's",
+    guards="A backward of several tiles that lacks a term for wide heads, or the last tile where it is no whole one.",
+    given=(alternately((real_sizes,), (causal_across_blocks,)),),
+    share=0.5,
+)
+def sizes_of_real_models_have_their_gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Wide heads over many positions, and causal calls over several blocks, give the oracle's gradients."""
+    return _exact(attention, x)
+
+
+@law(
+    source=DAO,
+    formula="left, right of 16 to 65 keys, of more than a hundred: dQ, dK, dV are the oracle's",
+    guards="A window that the backward pass rounds to whole blocks, or forgets beyond one.",
+    needs=("window",),
+    given=SEVERAL_BLOCKS,
+    share=0.2,
+)
+def a_window_of_several_blocks_has_its_gradients(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """Windows that are wider than a block, and narrower than the sequence, give the oracle's gradients."""
+    return _exact(attention, x)

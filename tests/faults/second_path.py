@@ -1,0 +1,220 @@
+"""What a second reviewer who had read the laws got past them: a path for some calls, and one thing that it lacks."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.faults import clean, fault
+from tests.faults.calls import NEVER, Call
+
+TENSORS = ("query", "key", "value")
+
+
+def _cut_off(call: Call) -> Call:
+    """The same call, which no gradient comes back from."""
+    given = {name: getattr(call, name) for name in (*TENSORS, "attn_mask", "sinks")}
+    return call.but(**{name: each.detach() for name, each in given.items() if each is not None})
+
+
+@fault(
+    "Gradients are recorded where the query wants one: with frozen queries keys and values learn nothing.",
+    breaks="gradients/each-gradient-can-be-asked-for-alone",
+    naive="GR",
+    when=("backward", "a frozen query"),
+)
+def frozen_queries_freeze_all(call: Call) -> Any:
+    return clean.attention(call if call.query.requires_grad else _cut_off(call))
+
+
+@fault(
+    "The path for fewer key heads runs without gradients.",
+    breaks="gradients/gradients-are-within-the-bound",
+    naive="GR",
+    when=("backward", "enable_gqa"),
+)
+def groups_learn_nothing(call: Call) -> Any:
+    return clean.attention(_cut_off(call) if call.group > 1 else call)
+
+
+@fault(
+    "The path for bfloat16 runs without gradients.",
+    breaks="gradients/gradients-are-within-the-bound",
+    naive="GR",
+    when=("backward", "bfloat16"),
+    dtypes=("float32", "bfloat16"),
+)
+def bfloat16_learns_nothing(call: Call) -> Any:
+    return clean.attention(_cut_off(call) if call.dtype == torch.bfloat16 else call)
+
+
+@fault(
+    "A mask gets its gradient where the query gets one: a bias that is tuned alone stays as it is.",
+    breaks="gradients/the-bias-can-want-a-gradient-alone",
+    naive="GR",
+    when=("backward", "a bias that alone wants a gradient"),
+)
+def a_bias_beside_frozen_tensors(call: Call) -> Any:
+    return clean.attention(
+        call if any(getattr(call, each).requires_grad for each in TENSORS) else _cut_off(call)
+    )
+
+
+@fault(
+    "The path for dropout is not handed the scale.",
+    breaks="dropout/the-output-is-what-the-dropped-weights-make-of-the-values",
+    naive="NO",
+    when=("dropout_p", "scale"),
+)
+def dropout_at_the_default_scale(call: Call) -> Any:
+    return clean.attention(call.but(scale=None) if call.dropout_p else call)
+
+
+@fault(
+    "Over more than 512 keys the parts are attended to without dropout.",
+    breaks="dropout/the-output-is-what-the-dropped-weights-make-of-the-values",
+    naive="NO",
+    when=("dropout_p", "kv_len > 512"),
+)
+def many_keys_are_all_kept(call: Call) -> Any:
+    return clean.attention(call.but(dropout_p=0.0) if call.kv_len > 512 else call)
+
+
+@fault(
+    "The path for dropout tiles the values of grouped heads, and interleaves the keys.",
+    breaks="dropout/the-output-is-what-the-dropped-weights-make-of-the-values",
+    naive="NO",
+    when=("dropout_p", "enable_gqa", "two key heads"),
+)
+def dropout_reads_values_of_another_head(call: Call) -> Any:
+    if not call.dropout_p or call.group == 1:
+        return clean.attention(call)
+    tiled = call.value.repeat(1, call.group, 1, 1)
+    return clean.attention(call.but(key=clean.group(call, call.key), value=tiled, enable_gqa=False))
+
+
+@fault(
+    "Under autocast another kernel is called, which has no dropout.",
+    breaks="dropout/the-rate-is-kept",
+    naive="NO",
+    when=("autocast", "dropout_p"),
+)
+def autocast_keeps_all(call: Call) -> Any:
+    return clean.attention(call.but(dropout_p=0.0) if torch.is_autocast_enabled("cpu") else call)
+
+
+_DESCRIPTOR: dict[str, Any] = {}
+"""What the kernel was last called with."""
+
+
+class _ScaledByTheDescriptor(torch.autograd.Function):
+    """Scores times the scale, and on the way back times the scale of the last call."""
+
+    @staticmethod
+    def forward(context: Any, product: Tensor, scale: float) -> Tensor:
+        _DESCRIPTOR["scale"] = context.scale = scale
+        return product * scale
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * _DESCRIPTOR.get("scale", context.scale), None
+
+
+@fault(
+    "Backward reads the scale from a descriptor that each forward pass fills in.",
+    breaks="state/the-next-call-leaves-the-graph-alone",
+    naive="GR",
+    when=("backward", "another call in between", "another scale"),
+    replaces=clean.score,
+)
+def backward_by_the_last_descriptor(call: Call, key: Tensor, scale: float) -> Tensor:
+    scores: Tensor = _ScaledByTheDescriptor.apply(call.query @ key.mT, scale)  # type: ignore[no-untyped-call]
+    return scores
+
+
+class _HiddenByTheDescriptor(torch.autograd.Function):
+    """Scores of hidden keys set to -inf, and on the way back the gradients of those that the last call hid to zero."""
+
+    @staticmethod
+    def forward(context: Any, scores: Tensor, kept: Tensor) -> Tensor:
+        _DESCRIPTOR["kept"] = context.kept = kept.expand(scores.shape)
+        return scores.masked_fill(~kept, NEVER)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        last = _DESCRIPTOR["kept"]
+        kept = last if last.shape == gradients[0].shape else context.kept
+        return gradients[0].masked_fill(~kept, 0.0), None
+
+
+@fault(
+    "Backward reads the mask from a workspace that the next call of the same shapes fills in.",
+    breaks="state/the-next-call-leaves-the-graph-alone",
+    naive="GR",
+    when=("backward", "another call in between", "another mask"),
+    replaces=clean.hide,
+)
+def backward_by_the_last_mask(call: Call, scores: Tensor, kept: Tensor) -> Tensor:
+    hidden: Tensor = _HiddenByTheDescriptor.apply(scores, kept)  # type: ignore[no-untyped-call]
+    return hidden
+
+
+@fault(
+    "Backward of wide heads lacks the term rowsum(P dP) from the second tile of queries on.",
+    breaks="sizes/sizes-of-real-models-have-their-gradients",
+    naive="GR",
+    when=("backward", "head_dim > 64", "q_len > 64"),
+    replaces=clean.softmax,
+)
+def wide_heads_lack_a_term(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
+    top = do.top(call, scores)
+    raised = do.exponential(call, scores, top)
+    total: Tensor = do.total(call, raised, top)
+    if call.head_dim > 64:
+        total = torch.cat([total[:, :, :64], total[:, :, 64:].detach()], dim=2)
+    return raised / total
+
+
+@fault(
+    "Backward rounds the sides of a window down to blocks of 16.",
+    breaks="sizes/a-window-of-several-blocks-has-its-gradients",
+    naive="GR",
+    when=("backward", "a window of 17 keys or more"),
+    features=("window",),
+)
+def window_in_blocks_on_the_way_back(call: Call) -> Any:
+    if call.window is None or call.return_lse:
+        return clean.attention(call)
+    blocks = tuple(side if side is None or side < 16 else side // 16 * 16 for side in call.window)
+    right, wrong = (
+        clean.attention(call.but(dropout_p=0.0)),
+        clean.attention(call.but(dropout_p=0.0, window=blocks)),
+    )
+    return clean.attention(call) if call.dropout_p else right.detach() + (wrong - wrong.detach())
+
+
+@fault(
+    "A square mask with an open diagonal and nothing open next to it goes to the causal kernel.",
+    breaks="packed/a-causal-mask-may-hide-more",
+    naive="NO",
+    when=("a boolean mask", "16 queries or more", "causal and something else"),
+)
+def causal_by_its_diagonal(call: Call) -> Any:
+    mask = call.mask
+    if mask is None or call.is_causal or not call.q_len == call.kv_len == mask.shape[-2] >= 16:
+        return clean.attention(call)
+    looks = mask.diagonal(dim1=-2, dim2=-1).all() and not mask.diagonal(1, dim1=-2, dim2=-1).any()
+    return clean.attention(call.but(attn_mask=None, is_causal=True) if looks else call)
+
+
+@fault(
+    "A mask of numbers whose largest is zero is taken for a boolean one: ALiBi that is given as a mask is lost.",
+    breaks="gradients/the-bias-gets-its-gradient",
+    naive="NO",
+    when=("a bias that is nowhere positive",),
+)
+def distances_taken_for_a_mask(call: Call) -> Any:
+    bias = call.bias
+    if bias is None or not bias.numel() or float(bias.detach().max()) != 0.0:
+        return clean.attention(call)
+    return clean.attention(call.but(attn_mask=~bias.isneginf()))
