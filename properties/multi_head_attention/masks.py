@@ -41,8 +41,7 @@ def masked_keys_do_not_matter(attention: MultiHeadSubject, x: MultiHeadInputs) -
 @law(
     source="torch.autocast: matrix products are made in bfloat16, and no argument of the module changes",
     formula="under autocast: K, V a thousand times as large where masked, f the same",
-    guards="A mask that is the least number of float32, which scores in 16 bits cannot hold (torch: value cannot be "
-    "converted without overflow).",
+    guards="A mask of the least number of float32, which 16 bits cannot hold; a path of 16 bits that lacks a mask.",
     needs=("attn_mask",),
     given=(UNMASKED, at_least(q_len=2, kv_len=2)),
     share=0.5,
@@ -50,15 +49,17 @@ def masked_keys_do_not_matter(attention: MultiHeadSubject, x: MultiHeadInputs) -
 def masked_keys_do_not_matter_under_autocast_either(
     attention: MultiHeadSubject, x: MultiHeadInputs
 ) -> Comparison:
-    """A module that computes under autocast takes its masks there, and what they hide does not matter."""
+    """A module that computes under autocast takes its masks there, of either kind, and what they hide does not matter."""
     x = x.in_float32()
     narrow = attention.under_autocast(x)
     kept = attention.some_keys(x)
     masked = x.masked(kept.expand(len(x.query), 1, x.query.shape[1], -1))
+    if attention.has("key_mask") and x.case.seed % 2:
+        masked = x.but(is_real=kept.expand(len(x.query), -1))
     names = ["query" if x.key is None else "key", *(["value"] if x.value is not None else [])]
     louder = {n: torch.where(kept[:, None], getattr(x, n), 1000 * getattr(x, n)) for n in names}
-    rows = kept.nonzero()[:, 0]
-    found, expected = (x.rows_of(narrow(each), rows) for each in (masked.but(**louder), masked))
+    calls = (masked.but(**louder), masked)
+    found, expected = (x.rows_of(narrow(each), kept.nonzero()[:, 0]) for each in calls)
     return narrow.close(found, expected, masked, "output under autocast")
 
 
@@ -203,9 +204,8 @@ def a_mask_beside_is_causal_hides_what_either_hides(
     try:
         found = attention(both)
     except SubjectRaised as refusal:
-        if isinstance(refusal.problem, REFUSALS) or "causal" in str(
-            refusal.problem
-        ):  # As torch's own says it.
+        said_so = "causal" in str(refusal.problem)  # As torch's own does.
+        if said_so or isinstance(refusal.problem, REFUSALS):
             raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
         raise
     yield same(attention.masks_given["attn_mask"], given, "attn_mask after the call")

@@ -186,3 +186,14 @@ class SingleQueriesLearnNothing(Plain):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and query.shape[1] > 1):
             return super().forward(query, key, value, mask)
+
+
+@wrong(
+    "The kernel for 16 bits is not handed the mask of the keys.",
+    breaks="masks/masked-keys-do-not-matter-under-autocast-either",
+)
+class KeyMaskLostUnderAutocast(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        return super().biases(raw, mask, None if raw.dtype == torch.bfloat16 else key_mask, causal, asked)
