@@ -64,7 +64,7 @@ LOW_PRECISION = ("bfloat16", "float16")
 @dataclass(frozen=True, kw_only=True)
 class _Common:
     gradients: bool | None = None
-    """True is held to work, False claims none, None is read off the output."""
+    """True is held to work, False claims none, None is read off some calls, and holds for all."""
     deterministic: bool = True
     """Whether the same call gives the same bits; if not, equal means within the bounds."""
     dtypes: tuple[str, ...] | None = None
