@@ -33,14 +33,12 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import LawBroken, NotApplicable, to_speak_of
 from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
 GRADIENTS = "gradients"
 """Among what is found out of a subject: the output of a plain call carries gradients."""
-TO_SPEAK_OF = 1e-6
-"""Below this a gradient may be zero but for rounding."""
 MEANT = "where such calls are meant to be refused, declare may_refuse=True"
 
 
@@ -380,7 +378,6 @@ def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
 
 def _some_are_not_zero(x: Inputs, wanted: Collection[str]) -> bool:
     """Whether any of these inputs has a gradient to speak of: a path that knows that it has none may leave it out."""
-    exact = {**x.problem.gradients(x.cotangent.double())._asdict()}
+    exact = x.problem.gradients(x.cotangent.double())._asdict()
     exact["attn_mask"] = exact.pop("bias")
-    found = (exact[name] for name in wanted)
-    return any(each is not None and bool((each.abs() > TO_SPEAK_OF).any()) for each in found)
+    return to_speak_of(exact[name] for name in wanted)

@@ -1,6 +1,6 @@
 """The subject as laws see it: what it gives, what it should give, and how far the two may be apart."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from headcheck.attention.gradient_bounds import (
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, within
 from headcheck.declarations import Attention, EmptyRows
 from headcheck.graph import parts_in_sixteen_bits
 from headcheck.reference import masks
@@ -134,6 +134,15 @@ class AttentionSubject(Edge):
         if scores_cancel:
             model = replace(model, scaled="float32+", scores="float32+")
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
+
+    def held_to_the_oracle(self, x: Inputs, cotangent: Tensor | None = None) -> Iterator[Comparison]:
+        """The gradients of query, key, value and sinks against the oracle's, where they are specified."""
+        if not self.claims_gradients(x):
+            return
+        found, bounds = self.gradients(x, cotangent), self.gradient_bounds(x, cotangent)
+        exact = x.problem.gradients((x.cotangent if cotangent is None else cotangent).double())
+        names = ("query", "key", "value", *(("sinks",) if x.sinks is not None else ()))
+        yield from compared_gradients(found._asdict(), exact._asdict(), bounds.of(*names))
 
     def log_sum_exp_gradient_bounds(self, x: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
         """The same, of query, key and sinks, for the gradient of sum(log-sum-exp x cotangent)."""

@@ -18,7 +18,7 @@ from headcheck.calling import (
     plain_tensor,
     require_parameters,
 )
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, to_speak_of, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS
@@ -27,8 +27,6 @@ from headcheck.signatures import parameters_of
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 Gradients = dict[str, Tensor | None]
-TO_SPEAK_OF = 1e-6
-"""Below this a gradient may be zero but for rounding."""
 
 
 class FunctionSubject(ABC, Generic[AnyInputs]):
@@ -221,15 +219,14 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             raise LawBroken("the output carries no gradient, and gradients are declared")
         asked = [name for name, each in tensors.items() if each.requires_grad]
         if self.carries_gradients and self._some_are_not_zero(x, asked):
-            raise LawBroken(
-                f"the output carries no gradient of {' and '.join(asked)}, that of a plain call does"
-            )
+            of = " and ".join(asked)
+            raise LawBroken(f"the output carries no gradient of {of}, that of other calls does")
         raise NotApplicable("the output carries no gradient")
 
     def _some_are_not_zero(self, x: AnyInputs, asked: Sequence[str]) -> bool:
         """Whether any of these tensors has a gradient to speak of: a path may leave out what it knows to be zero."""
         exact = self.exact_gradients(x, x.cotangent)
-        return any(bool((exact[name].abs() > TO_SPEAK_OF).any()) for name in asked)
+        return to_speak_of(exact[name] for name in asked)
 
     def mapped(self, calls: Sequence[AnyInputs], axis: int) -> Tensor:
         """The outputs of calls that differ in their tensors only, by one call under torch.func.vmap.

@@ -38,8 +38,10 @@ _WIDE = (*_EVEN, at_most(q_len=16, kv_len=65))
 """And as many dims as keys to read them out."""
 _FEW = at_most(batch=2, heads=2, kv_heads=2)
 _BRIEF = (at_most(q_len=16, kv_len=33),)
-_SOME = at_most(batch=2, heads=4, kv_heads=2)
+_SOME = at_most(batch=2, heads=4, kv_heads=2, head_dim=64, value_dim=30)
 _ONE = having(batch=1, heads=2, kv_heads=2)
+_WIDTH = 64
+"""Of values beside unit vectors: as wide as any kernel takes."""
 _TILES = alternately(
     (having(q_len=66, kv_len=66), _FEW),
     (having(q_len=16, kv_len=160), _FEW),
@@ -150,25 +152,31 @@ def the_output_is_what_the_dropped_weights_make_of_the_values(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
     """Values beside unit vectors show both in one call: the weights that are left, and what they make of the values."""
-    unit_vectors = torch.eye(x.kv_len, dtype=x.dtype).expand(*x.value.shape[:2], -1, -1)
-    beside = torch.cat([x.value, unit_vectors], dim=-1)
-    y = x.but(value=beside, dropout_p=_rate(x), layout="contiguous", generic=False)
+    read = torch.randperm(x.kv_len, generator=x.generator("keys read"))[: _WIDTH - x.value_dim]
+    shown = slice(x.value_dim, x.value_dim + len(read))
+    value = torch.zeros(*x.value.shape[:3], _WIDTH, dtype=x.dtype)
+    value[:, :, read, : x.value_dim] = x.value[:, :, read]
+    value[:, :, read, torch.arange(x.kv_len)[: len(read)] + x.value_dim] = 1
+    y = x.but(value=value, dropout_p=_rate(x), layout="contiguous", generic=False)
     if attention.declaration.value_dim is False:
-        wider = (0, max(0, beside.shape[-1] - x.head_dim))
+        wider = (0, _WIDTH - x.head_dim)
         y = y.but(query=pad(x.query, wider), key=pad(x.key, wider))
-        y = y.but(value=pad(beside, (0, y.head_dim - beside.shape[-1])))
     with _seeded(x):
         output = attention(y).cpu().double()
-    made, weights = output[..., : x.value_dim], output[..., x.value_dim : beside.shape[-1]]
-    kept, eps = 1 - _rate(x), torch.finfo(x.dtype).eps
-    shown = slice(x.value_dim, beside.shape[-1])
+    made, weights, kept, eps = (
+        output[..., : x.value_dim],
+        output[..., shown],
+        1 - _rate(x),
+        torch.finfo(x.dtype).eps,
+    )
     exact, bound = attention.expected(y)[..., shown], attention.bound(y)[..., shown]
     limit = (bound + 4 * eps * exact) / kept
     yield within(weights, torch.where(weights == 0, 0.0, exact / kept), limit, "weight")
-    value = x.value.double().repeat_interleave(x.group, dim=1)
-    size = weights.abs() @ value.abs()
-    lost = torch.finfo(x.dtype).tiny * value.abs().sum(dim=-2, keepdim=True)
-    yield within(made, weights @ value, (x.kv_len + 8) * eps * size + lost / kept)
+    of_heads = x.value[:, :, read].double().repeat_interleave(x.group, dim=1)
+    # The weights are the same in both: a product, a sum and what is stored round once more, by no more than eps each.
+    rounding = (x.kv_len + 8) * eps * (weights.abs() @ of_heads.abs())
+    lost = torch.finfo(x.dtype).tiny * of_heads.abs().sum(dim=-2, keepdim=True) / kept
+    yield within(made, weights @ of_heads, rounding + lost)
 
 
 @law(

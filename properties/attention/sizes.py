@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headcheck.attention.given import causal_across_blocks, real_sizes
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, compared_gradients
+from headcheck.comparison import Comparison
 from headcheck.given import alternately, at_least, at_most, one_of
 from headcheck.laws import law
 
@@ -17,14 +17,6 @@ SEVERAL_BLOCKS = (
 )
 
 
-def _exact(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    if not attention.claims_gradients(x):
-        return
-    exact = x.problem.gradients(x.cotangent.double())._asdict()
-    found, bounds = attention.gradients(x)._asdict(), attention.gradient_bounds(x).of()
-    yield from compared_gradients(found, exact, bounds)
-
-
 @law(
     source=DAO,
     formula="head_dim of 64 and more over several tiles, causal over several blocks: dQ, dK, dV are the oracle's",
@@ -34,7 +26,7 @@ def _exact(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
 )
 def sizes_of_real_models_have_their_gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Wide heads over many positions, and causal calls over several blocks, give the oracle's gradients."""
-    return _exact(attention, x)
+    return attention.held_to_the_oracle(x)
 
 
 @law(
@@ -49,4 +41,4 @@ def a_window_of_several_blocks_has_its_gradients(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
     """Windows that are wider than a block, and narrower than the sequence, give the oracle's gradients."""
-    return _exact(attention, x)
+    return attention.held_to_the_oracle(x)

@@ -19,11 +19,12 @@ def training_and_evaluation_agree(attention: MultiHeadSubject, x: MultiHeadInput
     """Without dropout the module gives in training what it gives in evaluation, gradients recorded or not."""
     if not attention.trains_without_dropout(x):
         raise NotApplicable("its dropout cannot be turned off in training")
-    expected = attention(x)
     with attention.training(x):
-        yield attention.close(attention(x), expected, x, "output in training")
+        trained = attention(x)
         with torch.enable_grad():
             recorded = attention.output(x).detach().cpu()
+    expected = attention(x)
+    yield attention.close(trained, expected, x, "output in training")
     yield attention.close(recorded, expected, x, "output in training, gradients recorded")
 
 
