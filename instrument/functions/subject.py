@@ -128,6 +128,12 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         with torch.no_grad():
             return self.run(x, self.tensors_for(x)).detach().clone()
 
+    def in_inference_mode(self, x: AnyInputs) -> Tensor:
+        """The output of a call in torch.inference_mode, copied; its tensors are made there too."""
+        with torch.inference_mode():
+            output = self.run(x, self.tensors_for(x))
+        return output.clone()
+
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
         """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""
         lay_out = LAYOUTS[x.layout]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
@@ -75,3 +75,36 @@ def nothing_global_is_touched(function: FunctionSubject[Inputs], x: Inputs) -> C
     if changed:
         raise LawBroken(f"the call changed {', '.join(changed)}")
     return same(torch.get_rng_state(), before, "state of the generator")
+
+
+MODES = "torch.inference_mode: tensors without the records of autograd; the numbers are the same"
+
+
+@law(
+    source=MODES,
+    formula="|f(x) in torch.inference_mode - exact(x)| <= bound(x)",
+    guards="A path for inference that lacks the weight, the scale or half of the pairs.",
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def inference_mode_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
+    """In inference mode the output is what it is outside."""
+    return within(function.in_inference_mode(x), function.expected(x), function.bound(x))
+
+
+@law(
+    source=MODES,
+    formula="f(x) in torch.inference_mode, then df(x): the gradients",
+    guards="A table that is made in inference mode and kept: autograd refuses it later.",
+    share=0.5,
+    roles=OF_TENSORS,
+)
+def inference_mode_leaves_nothing_behind(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Iterator[Comparison]:
+    """After a call in inference mode the same call has its gradients."""
+    if function.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    function.in_inference_mode(x)
+    found, exact = function.gradients(x, x.cotangent), function.exact_gradients(x, x.cotangent)
+    yield from compared_gradients(found, exact, function.gradient_bounds(x, x.cotangent.double()))

@@ -178,6 +178,30 @@ def gradients_wanted_or_not_the_output_is_the_same(
 
 
 @law(
+    source="torch.inference_mode: tensors without the records of autograd; the numbers are the same",
+    formula="f(x) in torch.inference_mode = f(x), and then df(x) is there",
+    guards="A mask or a table of positions that is made in inference mode and kept: autograd refuses it later.",
+    share=0.5,
+    roles=LARGER,
+)
+def inference_mode_leaves_nothing_behind(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """The first call, in inference mode, gives what it gives outside, and the same module can be trained after it."""
+    used = module.unused()
+    with torch.inference_mode():
+        first = used.output(x)
+    yield module.close(first.clone().cpu(), module(x), x, "output in inference mode")
+    with torch.enable_grad():
+        output = used.output(x)
+    weights = [each for each in used.weights() if each.requires_grad and each.is_floating_point()]
+    if output.requires_grad and weights:
+        found = used.clock.call(torch.autograd.grad, output.sum(), weights, materialize_grads=True)
+        finite = torch.stack([each.isfinite().all() for each in found]).double()
+        yield same(finite, torch.ones_like(finite), "whether each gradient after it is finite")
+
+
+@law(
     source=PURE,
     formula="every number of f(x) is finite",
     guards="A row of a mask without a key: NaN, which spreads through the next layer (pytorch 103749).",

@@ -5,6 +5,7 @@ FAMILIES = (
     "state",
     "batch",
     "paths",
+    "dropout",
     "returned",
     "masks",
     "heads",

@@ -66,3 +66,20 @@ def checkpointed_without_the_mask() -> nn.Module:
             return super().hide(scores, None if self.training and torch.is_grad_enabled() else is_real)
 
     return Wrong()
+
+
+@wrong(
+    "A table of positions that is made in inference mode is kept, and cannot be trained with.",
+    breaks="state/inference-mode-leaves-nothing-behind",
+    real="https://github.com/Dao-AILab/flash-attention/pull/299",
+)
+def table_of_inference_kept() -> nn.Module:
+    class Wrong(Block):
+        gains: torch.Tensor | None = None
+
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            if self.gains is None or self.gains.dtype != x.dtype:
+                self.gains = torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype)
+            return super().attend(x * self.gains, is_real)
+
+    return Wrong()

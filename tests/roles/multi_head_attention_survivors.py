@@ -1,7 +1,7 @@
 """Wrong modules of multi-head attention that survived the laws at first contact, and others of their kind."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck import reference
 from tests.roles import right, wrong
@@ -197,3 +197,43 @@ class KeyMaskLostUnderAutocast(Full):
         self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
     ) -> list[Tensor]:
         return super().biases(raw, mask, None if raw.dtype == torch.bfloat16 else key_mask, causal, asked)
+
+
+class Dropping(Plain):
+    """With dropout on its weights."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.dropout = nn.Dropout(0.1)
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return self.dropout(weights) @ v
+
+
+@wrong("Weights are dropped, and what is kept is not scaled up.", breaks="dropout/dropout-keeps-the-mean")
+class KeptAsItWas(Dropping):
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        p = self.dropout.p
+        kept = torch.rand_like(weights) >= p if self.training and p else torch.ones_like(weights)
+        return (weights * kept) @ v
+
+
+@wrong(
+    "What is kept is scaled up twice: by the dropout, and once more beside it.",
+    breaks="dropout/dropout-keeps-the-mean",
+)
+class ScaledUpTwice(Dropping):
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return super().mixed(weights, v) / (1 - self.dropout.p * self.training)
+
+
+@right("Whole heads are dropped, and the output once more.")
+class HeadsAreDropped(Dropping):
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        of_heads = self.dropout(torch.ones(*weights.shape[:2], 1, 1, dtype=weights.dtype))
+        return self.dropout(of_heads * (weights @ v))
+
+
+@right("A rate of 0 is kept for its attribute's sake, and no other is taken.")
+class WithoutDropout(Plain):
+    dropout = 0.0

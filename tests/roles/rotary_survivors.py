@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from tests.roles import wrong
-from tests.roles.rotary import half
+from tests.roles import right, wrong
+from tests.roles.rotary import by_halves, half, table
 
 OWN = "positions/each-sequence-has-its-own-positions"
 
@@ -73,3 +73,39 @@ def single_tokens_learn_nothing(x: Tensor, positions: Tensor) -> Tensor:
 )
 def training_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
     return half(x, positions - positions[..., :1] if x.requires_grad else positions)
+
+
+_LAST: dict[tuple[bytes, int], tuple[Tensor, Tensor]] = {}
+
+
+@wrong(
+    "The tables of the last positions are kept, and those that are made in inference mode cannot be trained with.",
+    breaks="state/inference-mode-leaves-nothing-behind",
+    real="https://github.com/Dao-AILab/flash-attention/pull/299",
+)
+def tables_of_inference_are_kept(x: Tensor, positions: Tensor) -> Tensor:
+    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim), x.shape[-1])
+    if asked not in _LAST:
+        _LAST.clear()
+        _LAST[asked] = table(positions, x.shape[-1])
+    return by_halves(x, *_LAST[asked])
+
+
+@right(
+    "The tables of the last positions are kept, those that are made in inference mode for that mode alone."
+)
+def tables_kept_by_mode(x: Tensor, positions: Tensor) -> Tensor:
+    mode = b"%d" % torch.is_inference_mode_enabled()
+    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim) + mode, x.shape[-1])
+    if asked not in _LAST:
+        _LAST.clear()
+        _LAST[asked] = table(positions, x.shape[-1])
+    return by_halves(x, *_LAST[asked])
+
+
+@wrong(
+    "In inference mode positions are counted from the first.",
+    breaks="state/inference-mode-changes-nothing",
+)
+def inference_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
+    return half(x, positions - positions[..., :1] if torch.is_inference_mode_enabled() else positions)

@@ -1,0 +1,49 @@
+"""In training weights are dropped, and the rest is scaled so that the mean stays."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.laws import law
+from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+
+CALLS = 400
+SIGMAS = 8.0
+TO_SEE = 1e-3
+"""The share of the output below which what changes may be lost beside it."""
+
+
+@law(
+    source="Srivastava et al. 2014, section 10: what is kept is scaled so that the mean in training is the test's output",
+    formula="mean over calls of <f.train()(x), d>, dropout 0.5 = <f.eval()(x), d>, d what the values give to the output",
+    guards="What is kept is not divided by the share that is kept, or it is divided twice.",
+    needs=("dropout",),
+    share=0.25,
+)
+def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
+    """Over many calls in training the output is, in the mean, that of evaluation."""
+    if not attention.trains_without_dropout(x):
+        raise NotApplicable("its dropout cannot be turned off in training")
+    of_values = _of_values(attention, x)
+    along = of_values / (of_values * of_values).sum()
+    with attention.training(x, rate=0.5):
+        torch.default_generator.manual_seed(x.case.seed)
+        found = torch.stack([(attention(x).nan_to_num() * along).sum() for _ in range(CALLS)])
+    rounding = attention.bound(x) * float(along.abs().sum())
+    sigma = float(found.std()) / CALLS**0.5
+    in_evaluation = (attention(x).nan_to_num() * along).sum()
+    yield within(
+        found.mean(), in_evaluation, SIGMAS * sigma + 2 * rounding, "mean along what the values give"
+    )
+
+
+def _of_values(attention: MultiHeadSubject, x: MultiHeadInputs) -> Tensor:
+    """The output but for its bias, by the reference. NotApplicable: next to nothing, which dropout cannot move."""
+    exact = attention.exact(x).nan_to_num()
+    of_values = exact - x.weights.get("b_o", torch.zeros(()))
+    if float(of_values.abs().max()) <= TO_SEE * float(exact.abs().max()):
+        raise NotApplicable("the values give next to nothing to the output")
+    return of_values
