@@ -62,7 +62,7 @@ def _law(law: Law) -> str:
         ("Formula", f"`{law.formula}`" if law.formula else ""),
         ("Source", law.source),
         ("Guards against", law.guards),
-        ("Otherwise where declared", f"`{law.unless}`" if law.unless else ""),
+        ("Otherwise where declared", " or ".join(f"`{each}`" for each in law.unless)),
         ("Needs", ", ".join(law.needs)),
         ("Proved", _proved(law)),
     ]

@@ -1,6 +1,7 @@
 """A law's finding as a value: what was observed, what was expected, and how far apart they may be."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,7 +73,8 @@ def holds(condition: Tensor, observed: Tensor, what: str, expected: Tensor | flo
     meant = _plain(expected) if isinstance(expected, Tensor) else observed.new_full((), expected)
     ratio = torch.where(good, 0.0, torch.inf).to(torch.float64).expand(observed.shape)
     worst, index = _worst(ratio)
-    return Comparison(what, observed, meant.expand(observed.shape), torch.zeros_like(observed), worst, index)
+    no_bound = torch.full_like(observed, torch.nan)
+    return Comparison(what, observed, meant.expand(observed.shape), no_bound, worst, index)
 
 
 def compared_gradients(
@@ -96,9 +98,31 @@ def compared_gradients(
         yield within(observed, wanted, bound, f"gradient of {name}{what}")
 
 
-def to_speak_of(gradients: Iterable[Tensor | None]) -> bool:
-    """Whether any of these exact gradients is more than zero but for rounding: none may be left out then."""
-    return any(each is not None and bool((each.abs() > NEXT_TO_NOTHING).any()) for each in gradients)
+def require_a_graph(
+    output: Tensor,
+    *,
+    declared: bool | None,
+    elsewhere: bool,
+    of: Iterable[str] = (),
+    exact: Callable[[], Iterable[Tensor | None]] | None = None,
+) -> None:
+    """LawBroken, or NotApplicable where nothing says that it should: the output carries no gradient.
+
+    elsewhere: whether the outputs of other calls do. of: the tensors that want one here. exact: their gradients; where
+    all are zero but for rounding, a path that knows it may leave them out.
+    """
+    if output.requires_grad:
+        return
+    if declared:
+        raise LawBroken("the output carries no gradient, and gradients are declared")
+    if elsewhere and (exact is None or any(map(_is_to_speak_of, exact()))):
+        names = " and ".join(of)
+        raise LawBroken(f"the output carries no gradient{names and f' of {names}'}, that of other calls does")
+    raise NotApplicable("the output carries no gradient")
+
+
+def _is_to_speak_of(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool((gradient.abs() > NEXT_TO_NOTHING).any())
 
 
 def none(what: str) -> Comparison:
@@ -110,7 +134,7 @@ def place(what: str, index: Sequence[int]) -> str:
     """Where an element stands: output[0, 0, 1, 0] of an earlier query, logits[0, 1] (as a remark says)."""
     if not index:
         return what
-    named = "output" if what.startswith("output") else what.partition(" (")[0]
+    named = "output" if what.startswith("output") else re.split(r",? \(|, ", what)[0]
     return f"{named}[{', '.join(map(str, index))}]{what.removeprefix(named)}"
 
 

@@ -222,7 +222,8 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
     if law is not None and law.unless and not died:
-        write_line(console, f"  where that is meant: --declare {law.unless}", "yellow")
+        cures = " or ".join(f"--declare {each}" for each in law.unless)
+        write_line(console, f"  where that is meant: {cures}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
@@ -235,10 +236,10 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
     for line in tensor_lines(example.inputs):
         write_line(console, f"    {line}")
     if not any(isinstance(value, list) for value in example.inputs.values()):
-        write_line(console, f"    {example.case or 'not one in particular'}")
+        write_line(console, f"    {_case(example)}")
     for line in call_lines(example.calls):
         write_line(console, f"  {line}")
-    if example.index or example.bound is not None:
+    if example.index or example.observed is not None:
         for line in finding_lines(example):
             write_line(console, f"  {line}")
     else:
@@ -251,13 +252,18 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
 
 def _dtype(example: Counterexample, row: LawResult) -> str:
     law = all_laws().get(row.id)
-    return f", in {role(law.role).parse(example.case).dtype}" if law is not None else ""
+    if law is None or example.case is None:
+        return ""
+    return f", in {role(law.role).parse(example.case).dtype}"
+
+
+def _case(example: Counterexample) -> str:
+    return "not one in particular" if example.case is None else example.case or "the plainest"
 
 
 def finding_lines(example: Counterexample) -> list[str]:
     """Observed, expected and bound of a comparison."""
     where = place(example.what, example.index)
-    bound = f"{example.bound:.3g}" if example.bound else "0, they must be equal"
     factor = ""
     if example.factor:
         exceeds = example.factor > 1
@@ -271,7 +277,10 @@ def finding_lines(example: Counterexample) -> list[str]:
     if isinstance(example.observed, float) and isinstance(example.expected, float):
         error = abs(example.observed - example.expected)
         lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []
-    return [*lines, f"bound:    {bound}{factor}"]
+    if example.bound is not None:
+        bound = f"{example.bound:.3g}" if example.bound else "0, they must be equal"
+        lines.append(f"bound:    {bound}{factor}")
+    return lines
 
 
 def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:

@@ -337,8 +337,9 @@ def describe(
     factor = comparison.ratio if comparison.ratio != float("inf") else None
     of_it = f", the {comparison.against}" if comparison.against else ""
     allowed = f"; the bound is {bound:.3g}" if bound else "; they must be equal"
-    if math.isnan(bound):  # It was computed of what the subject gave.
-        allowed = ""
+    has_bound = not math.isnan(
+        bound
+    )  # A condition has none, nor has what would be computed of a NaN of the subject's.
     exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
     return Counterexample(
         case=str(judged.case),
@@ -348,9 +349,9 @@ def describe(
         observed=observed,
         expected=expected,
         against=comparison.against,
-        bound=bound,
+        bound=bound if has_bound else None,
         factor=factor,
-        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed}{exceeded}",
+        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed if has_bound else ''}{exceeded}",
         **given,
     )
 

@@ -66,7 +66,7 @@ class Choice:
     groups: tuple[Sequence[Callable[[Any], Any]], ...]
 
     def __call__(self, case: AnyCase) -> AnyCase:
-        if case.written_out:
+        if case.written_out or not case.seed:  # Seed 0 is the plainest case: nothing is chosen for it.
             return case
         for each in self.groups[case.seed // 11 % len(self.groups)]:
             case = each(case)

@@ -327,7 +327,5 @@ class Workers:
             examples=max(1, cases),
             worst_error_over_bound=float("inf"),
             dtypes=dtypes,
-            counterexample=Counterexample(
-                case or "", replay, "process", message=why, found_after=max(1, cases)
-            ),
+            counterexample=Counterexample(case, replay, "process", message=why, found_after=max(1, cases)),
         )

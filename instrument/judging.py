@@ -205,7 +205,8 @@ def judged_apart(
     began, watcher = time.perf_counter(), watcher or Watcher()
     introduction = workers.introduce(watcher.tick)
     plan = workers.plan
-    workers.until = time.monotonic() + fuzz_s if fuzz_s else math.inf
+    ends = time.monotonic() + fuzz_s
+    workers.until = ends if fuzz_s else math.inf
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
     unfinished, enough = "", False
@@ -218,9 +219,9 @@ def judged_apart(
                 rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
                 watcher.row(rows[row.id])
                 enough = exit_first and row.outcome == "breaks"
-                if enough or (number and time.perf_counter() - began > fuzz_s):
+                if enough or (number and time.monotonic() > ends):
                     break
-            if enough or not open_laws or time.perf_counter() - began >= fuzz_s:
+            if enough or not open_laws or time.monotonic() >= ends:
                 break
     except KeyboardInterrupt:
         unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"

@@ -40,7 +40,7 @@ class Law(Identified):
     """The module that it stands in: attention/masks, functions/memory."""
     roles: tuple[str, ...]
     """The roles that it holds for; a law of one role has its id from its module."""
-    unless: str = ""
+    unless: tuple[str, ...] = ()
     """What a subject declares that means to do otherwise, as FIELD=VALUE; '' where there is no other right way."""
 
     def repaired(self, case: Any) -> Any:
@@ -67,7 +67,7 @@ def law(
     given: tuple[Repair, ...] = (),
     share: float = 1.0,
     roles: tuple[str, ...] = (),
-    unless: str = "",
+    unless: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Finding]], Law]:
     """Make a law of a function.
 

@@ -49,7 +49,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
 def _case(law: Law, row: LawResult) -> Recipe | None:
     """The smallest case; None for a break that has none, as where the process died between two cases."""
     example = row.counterexample
-    return role(law.role).parse(example.case) if example is not None and example.case else None
+    return role(law.role).parse(example.case) if example is not None and example.case is not None else None
 
 
 def _is_slight(row: LawResult) -> bool:

@@ -23,8 +23,8 @@ class Hint(str):
 class Counterexample:
     """The smallest case found that breaks a law."""
 
-    case: str
-    """The recipe, as `headcheck replay` reads it."""
+    case: str | None
+    """The recipe, as `headcheck replay` reads it; None where the process died between two cases."""
     replay: str
     """A command line that shows exactly this case."""
     what: str

@@ -210,7 +210,7 @@ def test_a_law_speaks_of_cases_for_which_a_choice_was_not_made() -> None:
     chosen = a_law(
         lambda attention, x: None, given=(shared.at_least(kv_len=2), shared.one_in(1, given.equal_heads))
     )
-    case = Case(heads=2, kv_len=2)
+    case = Case(heads=2, kv_len=2, seed=1)
     assert chosen.repaired(case).kv_heads == 2
     assert on_reference().nearest(chosen, case) == case
     assert on_reference().nearest(chosen, case.but(kv_len=1)) == case

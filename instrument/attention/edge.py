@@ -33,7 +33,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
-from headcheck.comparison import LawBroken, NotApplicable, to_speak_of
+from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
 
@@ -147,13 +147,13 @@ class Edge(Abilities):
         arguments = self.arguments_for(x.written_out())
         wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output
-        if not output.requires_grad:
-            if self.declaration.gradients:
-                raise LawBroken("the output carries no gradient, and gradients are declared")
-            if GRADIENTS in self.found and _some_are_not_zero(x, wanted):
-                of = " and ".join(wanted)
-                raise LawBroken(f"the output carries no gradient of {of}, that of other calls does")
-            raise NotApplicable("the output carries no gradient")
+        require_a_graph(
+            output,
+            declared=self.declaration.gradients,
+            elsewhere=GRADIENTS in self.found,
+            of=wanted,
+            exact=lambda: _exact_gradients(x, wanted),
+        )
         return output, wanted
 
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
@@ -376,8 +376,8 @@ def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
     return {getattr(torch, name) for name in declaration.dtypes or ("float32",)}
 
 
-def _some_are_not_zero(x: Inputs, wanted: Collection[str]) -> bool:
-    """Whether any of these inputs has a gradient to speak of: a path that knows that it has none may leave it out."""
+def _exact_gradients(x: Inputs, wanted: Collection[str]) -> list[Tensor | None]:
+    """The oracle's gradients of these inputs."""
     exact = x.problem.gradients(x.cotangent.double())._asdict()
     exact["attn_mask"] = exact.pop("bias")
-    return to_speak_of(exact[name] for name in wanted)
+    return [exact[name] for name in wanted]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import Inputs
+from headcheck.attention.inputs import TENSORS, Inputs
 from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.sizes import limited
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
@@ -73,7 +73,7 @@ class AttentionRole:
     def show(self, inputs: Inputs) -> dict[str, Any]:
         """Each argument of the call that is not at its default."""
         told: dict[str, Any] = {}
-        for name in ("query", "key", "value", "attn_mask", "sinks"):
+        for name in TENSORS:
             tensor: Tensor | None = getattr(inputs, name)
             if tensor is not None:
                 told[name] = shown(tensor, inputs.case.dtype)

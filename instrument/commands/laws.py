@@ -48,7 +48,7 @@ def _law_in_full(law: Any) -> str:
         ("formula", law.formula),
         ("source", law.source),
         ("guards against", law.guards),
-        ("otherwise where declared", law.unless),
+        ("otherwise where declared", " or ".join(law.unless)),
         ("needs", ", ".join(law.needs)),
         ("proved", f"yes, by {proofs}" if proofs else ""),
     ]

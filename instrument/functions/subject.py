@@ -18,7 +18,7 @@ from headcheck.calling import (
     plain_tensor,
     require_parameters,
 )
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, to_speak_of, within
+from headcheck.comparison import Comparison, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS
@@ -219,20 +219,15 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
         output = self.run(x, tensors)
-        if output.requires_grad:
-            return output
-        if self.declaration.gradients:
-            raise LawBroken("the output carries no gradient, and gradients are declared")
         asked = [name for name, each in tensors.items() if each.requires_grad]
-        if self.carries_gradients and self._some_are_not_zero(x, asked):
-            of = " and ".join(asked)
-            raise LawBroken(f"the output carries no gradient of {of}, that of other calls does")
-        raise NotApplicable("the output carries no gradient")
-
-    def _some_are_not_zero(self, x: AnyInputs, asked: Sequence[str]) -> bool:
-        """Whether any of these tensors has a gradient to speak of: a path may leave out what it knows to be zero."""
-        exact = self.exact_gradients(x, x.cotangent)
-        return to_speak_of(exact[name] for name in asked)
+        require_a_graph(
+            output,
+            declared=self.declaration.gradients,
+            elsewhere=self.carries_gradients,
+            of=asked,
+            exact=lambda: map(self.exact_gradients(x, x.cotangent).get, asked),
+        )
+        return output
 
     def mapped(self, calls: Sequence[AnyInputs], axis: int) -> Tensor:
         """The outputs of calls that differ in their tensors only, by one call under torch.func.vmap.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.noise import Noise, measured, scaled
@@ -198,12 +198,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             return self.output(x).detach().cpu().clone()
 
     def require_a_graph(self, output: Tensor) -> None:
-        """NotApplicable, or LawBroken where a plain call has them: the output carries no gradient."""
-        if output.requires_grad:
-            return
-        if self.carries_gradients:
-            raise LawBroken("the output carries no gradient, that of other calls does")
-        raise NotApplicable("the output carries no gradient")
+        """NotApplicable, or LawBroken where gradients are declared or a plain call has them: the output carries none."""
+        require_a_graph(output, declared=self.declaration.gradients, elsewhere=self.carries_gradients)
 
     def weights(self) -> list[Tensor]:
         """What the answer depends on beside its inputs: of a function, the weights of the modules that it names."""

@@ -187,7 +187,7 @@ def a_whole_scale_is_a_scale(attention: AttentionSubject, x: Inputs) -> Comparis
     needs=("scale", "is_causal"),
     given=(causal,),
     share=0.5,
-    unless="scale_with_causal=positive",
+    unless=("scale_with_causal=positive",),
 )
 def the_mask_is_not_scaled(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Under is_causal, a scale of zero or below does not reach the mask."""
@@ -265,7 +265,7 @@ def nan_in_a_visible_value_does_not_vanish(attention: AttentionSubject, x: Input
     guards="A running maximum that drops NaN, so that the row passes for one without keys.",
     given=(unmasked,),
     share=0.5,
-    unless="nan_scores=may-vanish",
+    unless=("nan_scores=may-vanish",),
 )
 def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Comparison:
     """NaN in a query shows in its output."""

@@ -52,7 +52,7 @@ def decoding_one_query_equals_the_last_row(attention: AttentionSubject, x: Input
     needs=("is_causal", "rectangular"),
     given=(no_mask, without("sinks", "window"), at_least(q_len=2)),
     share=0.5,
-    unless="empty_rows=mean, or nan, or undefined",
+    unless=("empty_rows=mean", "empty_rows=nan", "empty_rows=undefined"),
 )
 def queries_before_the_first_key_follow_the_convention(
     attention: AttentionSubject, x: Inputs

@@ -326,7 +326,7 @@ def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
             5, having(batch=1, heads=1, kv_heads=1, q_len=1, kv_len=1)
         ),  # A mask of one element is a mask.
     ),
-    unless="empty_rows=mean, or nan, or undefined",
+    unless=("empty_rows=mean", "empty_rows=nan", "empty_rows=undefined"),
 )
 def dead_rows_follow_the_convention(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """A query whose keys are all masked gives what is declared, and the other queries are not disturbed."""

@@ -24,7 +24,7 @@ MODES = "torch.inference_mode: tensors without the records of autograd; the numb
     source=PURE,
     formula="f(x) = f(x), bit for bit unless declared otherwise",
     guards="Uninitialised memory, a race, state that grows with each call (diffusers 8610).",
-    unless="deterministic=False",
+    unless=("deterministic=False",),
 )
 def same_call_same_answer(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The same call twice gives the same bits."""

@@ -19,7 +19,7 @@ PURE = "a call is a function of its arguments"
     formula="f(x) = f(x), bit for bit unless declared otherwise",
     guards="Uninitialised memory, a race, state that grows with each call.",
     roles=FUNCTIONS,
-    unless="deterministic=False",
+    unless=("deterministic=False",),
 )
 def same_call_same_answer(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """The same call twice gives the same bits."""

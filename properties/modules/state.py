@@ -21,7 +21,7 @@ PURE = "a module in evaluation is a function of its arguments"
     formula="f(x) = f(x), bit for bit unless declared otherwise",
     guards="Dropout that is left on in evaluation, a cache that is kept from call to call.",
     roles=MODULES,
-    unless="deterministic=False",
+    unless=("deterministic=False",),
 )
 def same_call_same_answer(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """In evaluation the same call twice gives the same bits."""

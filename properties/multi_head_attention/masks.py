@@ -379,7 +379,7 @@ def _evenly(x: MultiHeadInputs) -> MultiHeadInputs:
     formula="no key for query i: f(x)_i = b_o",
     guards="-1e9 in place of -inf: the mean of all values, masked ones too; NaN by some paths (pytorch 103749, 160064).",
     given=(having(mask="none", padding=False),),
-    unless="empty_rows=nan, or mean, or undefined",
+    unless=("empty_rows=nan", "empty_rows=mean", "empty_rows=undefined"),
 )
 def a_query_without_keys_gives_what_is_declared(
     attention: MultiHeadSubject, x: MultiHeadInputs

@@ -71,4 +71,4 @@ def distinct_positions_have_distinct_codes(
     for k in (1, _offset(x)):
         apart, should = ((each[k:] - each[:-k]).norm(dim=-1) for each in (rows, exact))
         told = (apart > 0) | (should <= off[k:] + off[:-k])
-        yield holds(told, apart, f"distance of rows {k} apart,", expected=1.0)
+        yield holds(told, apart, f"distance of rows {k} apart", expected=1.0)

@@ -72,7 +72,7 @@ def far_rows_are_as_exact_as_their_format(table: SinusoidalSubject, x: Sinusoida
     """In a table far longer than training ever was, the last rows point where their frequencies say."""
     long = x.but(length=table.longest - x.case.seed % 7)
     measured, exact, limit = _angles(table, long)
-    return within(measured[-64:], exact[-64:], limit[-64:], "angle, in the last rows,")
+    return within(measured[-64:], exact[-64:], limit[-64:], "angle, in the last rows")
 
 
 @law(
