@@ -159,3 +159,17 @@ def test_what_was_looked_for_and_not_found_is_an_example() -> None:
     assert (found.ratio, found.broken, float(found.observed[found.index])) == (0.0, False, 0.0)
     assert place(found.what, found.index) == "number of orders that do not count"
     assert place("output of head 1", (0, 1)) == "output[0, 1] of head 1"
+
+
+@pytest.mark.parametrize(
+    ("what", "placed"),
+    [
+        ("output of an earlier query", "output[0, 1] of an earlier query"),
+        ("logits (as a remark says)", "logits[0, 1] (as a remark says)"),
+        ("gradient of key, which is value as well", "gradient of key[0, 1], which is value as well"),
+        ("gradient of key, the second time", "gradient of key[0, 1], the second time"),
+    ],
+)
+def test_the_index_stands_by_the_name(what: str, placed: str) -> None:
+    """What is remarked follows it."""
+    assert place(what, (0, 1)) == placed

@@ -351,3 +351,21 @@ def test_a_module_may_be_declared_to_give_other_bits() -> None:
     for steady, outcome in ((True, "breaks"), (False, "conforms")):
         declared = headcheck.Encoder(Unsteady(), d_model=8, deterministic=steady)
         assert headcheck.verify(declared, laws=laws, profile="quick").verdict == outcome
+
+
+class WithoutAGraph(nn.TransformerEncoderLayer):
+    """Gradients are not recorded."""
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Tensor:
+        with torch.no_grad():
+            return super().forward(*arguments, **keywords)
+
+
+@pytest.mark.parametrize(("declared", "outcome"), [(True, "breaks"), (None, "not-applicable")])
+def test_gradients_that_are_declared_are_held_to(declared: bool | None, outcome: str) -> None:
+    """Where none are, a module without them is not asked for them."""
+    layer = WithoutAGraph(8, 2, batch_first=True)
+    verdict = headcheck.verify(
+        headcheck.Encoder(layer, gradients=declared), laws=["gradients-of-the-weights"], profile="quick"
+    )
+    assert [row.outcome for row in verdict.laws] == [outcome]

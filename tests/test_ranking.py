@@ -6,7 +6,7 @@ from headcheck.ranking import most_telling_first
 from headcheck.verdict import Counterexample, LawResult
 
 
-def broken(law: str, case: str = "kv_len=2", factor: float | None = 1e4) -> LawResult:
+def broken(law: str, case: str | None = "kv_len=2", factor: float | None = 1e4) -> LawResult:
     """A broken row of attention."""
     example = Counterexample(case, "a command", "output", factor=factor)
     return LawResult(f"attention/{law}", "A statement.", "breaks", counterexample=example)
@@ -80,3 +80,9 @@ def test_a_break_without_a_case_has_its_place() -> None:
         "masks/the-future-does-not-matter",
         "of/no-role",
     ]
+
+
+def test_the_plainest_case_is_a_case() -> None:
+    """Nothing in it is other than by default, so its text is empty; a process that died between two cases has none."""
+    general, of_values = "accuracy/output-is-within-the-bound", "distribution/equal-scores-count-every-key"
+    assert shown(broken(of_values, ""), broken(general, "")) == shown(broken(of_values), broken(general))
