@@ -113,13 +113,20 @@ def summary(verdict: Verdict) -> str:
     return f"{verdict.verdict}: {'; '.join(parts)}"
 
 
-def short(verdict: Verdict) -> str:
-    """The first broken law with its replay line, and the summary: a few lines for the log of a test."""
-    if not verdict.broken:
+def short(verdict: Verdict, known: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The first broken law with its replay line, and the summary: a few lines for the log of a test.
+
+    known: as for `show`.
+    """
+    broken = [row for row in verdict.broken if row.id not in known]
+    if not broken:
         return summary(verdict)
-    first = most_telling_first(verdict.broken)[0]
+    first = most_telling_first(broken)[0]
     hints = [f"hint: {note}" for note in verdict.notes if isinstance(note, Hint)]
     lines = [f"breaks {first.id}: {first.reason}", *hints]
+    law = all_laws().get(first.id)
+    if law is not None and law.unless:
+        lines.append(f"where that is meant: {law.cure}")
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
     return "\n".join([*lines, summary(verdict)])
@@ -222,8 +229,7 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
     if law is not None and law.unless and not died:
-        cures = " or ".join(f"--declare {each}" for each in law.unless)
-        write_line(console, f"  where that is meant: {cures}", "yellow")
+        write_line(console, f"  where that is meant: {law.cure}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
@@ -236,7 +242,8 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
     for line in tensor_lines(example.inputs):
         write_line(console, f"    {line}")
     if not any(isinstance(value, list) for value in example.inputs.values()):
-        write_line(console, f"    {_case(example)}")
+        case = "not one in particular" if example.case is None else example.case or "the plainest"
+        write_line(console, f"    {case}")
     for line in call_lines(example.calls):
         write_line(console, f"  {line}")
     if example.index or example.observed is not None:
@@ -255,10 +262,6 @@ def _dtype(example: Counterexample, row: LawResult) -> str:
     if law is None or example.case is None:
         return ""
     return f", in {role(law.role).parse(example.case).dtype}"
-
-
-def _case(example: Counterexample) -> str:
-    return "not one in particular" if example.case is None else example.case or "the plainest"
 
 
 def finding_lines(example: Counterexample) -> list[str]:

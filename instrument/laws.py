@@ -41,7 +41,12 @@ class Law(Identified):
     roles: tuple[str, ...]
     """The roles that it holds for; a law of one role has its id from its module."""
     unless: tuple[str, ...] = ()
-    """What a subject declares that means to do otherwise, as FIELD=VALUE; '' where there is no other right way."""
+    """What a subject declares that means to do otherwise, each as FIELD=VALUE; empty: there is no other right way."""
+
+    @property
+    def cure(self) -> str:
+        """The options of the command, one of which declares what the law does not allow by itself."""
+        return " or ".join(f"--declare {each}" for each in self.unless)
 
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""

@@ -132,7 +132,7 @@ def _file(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a function's module up by name.
     try:
-        with _importable(path.resolve().parent):
+        with _importable(Path.cwd()), _importable(path.resolve().parent):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         sys.modules.pop(name, None)

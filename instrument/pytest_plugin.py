@@ -58,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """One session object holds the subject and hears of every law."""
+    named = [each for each in config.invocation_params.args if str(each).partition("=")[0] == "--subject"]
+    if len(named) > 1:
+        raise pytest.UsageError("--subject is given twice: a run judges one; `headcheck` judges several")
     config.pluginmanager.register(Session(config), "headcheck-session")
 
 

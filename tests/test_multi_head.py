@@ -13,6 +13,7 @@ from headcheck.modules.multi_head.projections import Layout, fits, found_project
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.roles import role
 from tests.roles import RIGHT, WRONG
+from tests.roles.multi_head_attention import Plain
 
 ROLE: Any = role("multi_head_attention")
 
@@ -258,3 +259,17 @@ class InterleavedWithinItself(Interleaved):
 def test_what_true_means_shows_of_a_module_that_is_wrong_otherwise(wrong: type[nn.Module]) -> None:
     """By what hidden keys do, where no answer is right."""
     assert prepared(wrong).found.true_means == "keep"
+
+
+class WithPad(Plain):
+    """A mask under a name of its own."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pad: Tensor | None = None) -> Any:
+        return super().forward(query, key, value, pad)
+
+
+def test_what_is_not_recognised_is_told() -> None:
+    """It would be left out, and nobody would know."""
+    verdict = verify(MultiHeadAttention(WithPad), profile="quick", laws="output-is-the-references")
+    told = "parameters not recognised, left at their defaults: pad; if one is a mask, "
+    assert any(note.startswith(told) for note in verdict.notes)

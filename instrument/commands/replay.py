@@ -37,5 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {line}")
     for line in finding_lines(shown) if shown.observed is not None else [shown.message]:
         print(f"  {line}")
-    print("the law holds on this case" if row.outcome == "holds" else "the law is broken by this case")
-    return 0 if row.outcome == "holds" else 1
+    if row.outcome == "holds":
+        print(
+            "the law holds on this case; where it broke before, it took the calls that came before it, or chance"
+        )
+        return 0
+    print("the law is broken by this case")
+    return 1

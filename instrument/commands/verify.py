@@ -115,7 +115,7 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
     if not arguments.quiet:
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
     elif len(arguments.subjects) == 1:
-        print(short(verdict), file=console.file)
+        print(short(verdict, compared.reasons), file=console.file)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
     exit_code = verdict.exit_code
