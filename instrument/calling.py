@@ -4,10 +4,12 @@ import inspect
 import re
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import opmap
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -21,6 +23,10 @@ from headcheck.time_limits import OutOfTime, time_limit
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object stands in memory, as its repr tells: another place in each run, so that no two messages are equal."""
+
+
+OURS, INSTALLED = str(Path(__file__).parent), "site-packages"
+"""In the names of files of which no line is a user's."""
 
 
 class NoAnswer(LawBroken):
@@ -43,6 +49,17 @@ class SubjectRaised(NoAnswer):
         said = f"raised {type(problem).__name__}" + (f": {first_line}" if first_line else "")
         super().__init__(f"{said} ({cure})" if cure else said)
         self.problem = problem
+
+    @property
+    def place(self) -> str:
+        """' (file.py, line 3)', the last line of the user's own that was reached; '' where there was none."""
+        frames = traceback.extract_tb(self.problem.__traceback__)
+        own = [
+            each
+            for each in frames
+            if not each.filename.startswith((OURS, "<")) and INSTALLED not in each.filename
+        ]
+        return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 REFUSALS = ValueError, AssertionError, NotImplementedError
@@ -84,8 +101,9 @@ def require_callable(
             return
         reasons += [why] if isinstance(why, NoAnswer) else []
     if reasons:
+        place = reasons[0].place if isinstance(reasons[0], SubjectRaised) else ""
         raise SubjectError(
-            f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}; "
+            f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}{place}; "
             f"put a function around it that can be (docs/adapting.md has examples), {cure}"
         )
 

@@ -1,5 +1,6 @@
 """A function that no plain call of its role works on is an input error, told in one line; all else is for laws."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.attention import trial
+from headcheck.calling import SubjectRaised
 from headcheck.command import main
 from headcheck.errors import SubjectError
 from headcheck.functions.rotary import Rotary
@@ -118,3 +120,11 @@ def test_a_wrong_form_is_noted() -> None:
     """What was found out of calls of a wrong form is not to be trusted, and a note says so."""
     _, notes = role("rotary").prepare(Rotary(widened), dtypes=(), device="cpu", seed=0)
     assert notes[0].startswith("no plain call, f(x, positions), works: output has shape")
+
+
+def test_the_line_that_raised_is_told() -> None:
+    """The last of the user's own, and no line of a library's."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(2).view(3)
+    assert re.fullmatch(r" \(test_cannot_be_called\.py, line \d+\)", SubjectRaised(caught.value).place)
+    assert SubjectRaised(ValueError("never raised")).place == ""

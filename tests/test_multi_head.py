@@ -273,3 +273,24 @@ def test_what_is_not_recognised_is_told() -> None:
     verdict = verify(MultiHeadAttention(WithPad), profile="quick", laws="output-is-the-references")
     told = "parameters not recognised, left at their defaults: pad; if one is a mask, "
     assert any(note.startswith(told) for note in verdict.notes)
+
+
+class HidesThePadding(Plain):
+    """True hides, in a mask of the keys under a name of its own."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pad: Tensor | None = None) -> Any:
+        return super().forward(query, key, value, None if pad is None else ~pad[:, None])
+
+
+class KeepsTheRest(Plain):
+    """True keeps, under the same name."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pad: Tensor | None = None) -> Any:
+        return super().forward(query, key, value, None if pad is None else pad[:, None])
+
+
+@pytest.mark.parametrize(("module", "means"), [(HidesThePadding, "block"), (KeepsTheRest, "keep")])
+def test_what_true_means_under_a_name_of_its_own_is_tried(module: type[nn.Module], means: str) -> None:
+    """The name does not tell."""
+    subject = prepared(MultiHeadAttention(module, arguments={"key_mask": "pad"}))
+    assert subject.found.key_true_means == means

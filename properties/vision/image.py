@@ -81,23 +81,28 @@ def the_layout_in_memory_does_not_matter(module: VisionSubject, x: ImageInputs) 
 
 @law(
     source=WHOLE,
-    formula="f refuses a larger image, or its last row and column count",
-    guards="A remainder that does not fill a patch and is dropped without a word (TIL-01: diffusers 8837).",
+    formula="f refuses an image with a row more, or that row counts; and so with a column more",
+    guards="A remainder that does not fill a patch and is dropped without a word (TIL-01: diffusers 8837), or filled up "
+    "along the other axis.",
     needs=("patches", "full_context", "other_sizes"),
     share=0.2,
 )
 def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x: ImageInputs) -> Comparison:
-    """An image one row and one column larger raises, or its last row and column change the output."""
-    larger = x.but(images=torch.nn.functional.pad(x.images, (0, 1, 0, 1), value=1.0))
-    try:
-        module(larger)
-    except SubjectRaised as refusal:
-        raise NotApplicable(f"refuses a larger image: {refusal}") from refusal
-    for axis, name in ((-2, "row"), (-1, "column")):
+    """An image with one row more, or one column more, raises, or what was added changes the output."""
+    refusals = []
+    for axis, name, beyond in ((-2, "row", (0, 0, 0, 1)), (-1, "column", (0, 1, 0, 0))):
+        larger = x.but(images=torch.nn.functional.pad(x.images, beyond, value=1.0))
+        try:
+            module(larger)
+        except SubjectRaised as refusal:
+            refusals.append(refusal)
+            continue
         if not module.shows(partial(_edge_counts, module, larger, axis), larger):
             raise LawBroken(
                 f"an image of {tuple(larger.images.shape[-2:])} is taken, its last {name} changes nothing {DECLARE}"
             )
+    if len(refusals) == 2:
+        raise NotApplicable(f"refuses a larger image: {refusals[0]}")
     return none("edges that do not count")
 
 

@@ -140,3 +140,23 @@ def keeps_what_was_drawn_out() -> nn.Module:
             return patches
 
     return Wrong()
+
+
+@wrong(
+    "What fills no patch is filled up along the other axis.",
+    breaks="image/an-image-that-does-not-fit-is-refused-or-read-whole",
+)
+def filled_up_along_the_other_axis() -> nn.Module:
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch_size = 4
+            self.proj, self.head = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(8, 5)
+
+        def forward(self, images: Tensor) -> Tensor:
+            below, beside = (-each % 4 for each in images.shape[-2:])
+            x = self.proj(nn.functional.pad(images, (0, below, 0, beside))).flatten(2).mT
+            places = torch.linspace(0.5, 1.5, x.shape[1], dtype=x.dtype)
+            return self.head((x.tanh() * places[:, None]).mean(dim=1))
+
+    return Wrong()

@@ -191,6 +191,10 @@ def _find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
         return
     named = "block" if place == "key_padding_mask" else "keep"
     found.key_true_means = declared.key_true_means or named
+    if (
+        declared.key_true_means is None and "key_mask" in declared.arguments
+    ):  # A name of its own says nothing.
+        found.key_true_means = _meaning_of_keys(build, subject, named)
     said = declared.masks or ()
     asserted = declared.key_masks or (said if "boolean" in said else ())
     if asserted:
@@ -203,6 +207,19 @@ def _find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
         if _is_read(subject, x, kind, agrees(subject, x)) and (kind == "boolean" or _is_added(subject, x)):
             kinds.append(kind)
     found.key_masks = tuple(kinds) or said or ("boolean",)
+
+
+def _meaning_of_keys(build: Build, subject: MultiHeadSubject, usual: str) -> str:
+    """What True in a mask of the keys means: the meaning under which a padded call is right, the usual one before."""
+    before = subject.found
+    try:
+        for true_means in (usual, "keep" if usual == "block" else "block"):
+            subject.found = replace(before, key_true_means=true_means, key_masks=("boolean",))
+            if agrees(subject, trial(build, subject, padding=True, mask_kind="boolean")):
+                return true_means
+    finally:
+        subject.found = before
+    return usual
 
 
 def _is_added(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
