@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.causal_lm import VOCAB, Memory, Small, Torch, attention_in_bfloat16, linear_attention
 
@@ -306,3 +307,8 @@ def checkpoint_of_detached_numbers() -> nn.Module:
         return found.detach() if self.training else found
 
     return Small(embed=embed)
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept() -> nn.Module:
+    return with_kept_gain(Small(), "head")

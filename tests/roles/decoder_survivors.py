@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import wrong
 from tests.roles.decoder import Layer
 
@@ -17,3 +18,8 @@ def weights_below_float32() -> nn.Module:
             return small / small.sum(dim=-1, keepdim=True)
 
     return Wrong()
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept() -> nn.Module:
+    return with_kept_gain(Layer(), "c_o")

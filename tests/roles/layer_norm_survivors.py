@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tests.kept import FAULT, REAL, ones_kept
 from tests.roles import wrong
 from tests.roles.layer_norm import Maybe, library
 
@@ -86,3 +87,19 @@ def bias_in_inference_only(x: Tensor, weight: Maybe, bias: Maybe, eps: float) ->
     if bias is None or not normed.requires_grad:
         return normed
     return normed - bias.detach()
+
+
+_KEPT: dict[bytes, Tensor] = {}
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    return library(x * ones_kept(_KEPT, x), weight, bias, eps)
+
+
+@wrong(
+    "In inference mode numbers are rounded to steps of a quarter.",
+    breaks="state/inference-mode-changes-nothing",
+)
+def coarse_in_inference(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
+    return library((4 * x).round() / 4 if torch.is_inference_mode_enabled() else x, weight, bias, eps)

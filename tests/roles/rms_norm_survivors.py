@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tests.kept import FAULT, REAL, ones_kept
 from tests.roles import wrong
 from tests.roles.rms_norm import Maybe, library
 
@@ -79,3 +80,19 @@ def whole_vectors_learn_nothing(x: Tensor, weight: Maybe, eps: float) -> Tensor:
 def another_eps_in_training(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     normed = library(x, weight, eps)
     return normed + (library(x, weight, eps + 1e-2) - normed).detach() if normed.requires_grad else normed
+
+
+_KEPT: dict[bytes, Tensor] = {}
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    return library(x * ones_kept(_KEPT, x), weight, eps)
+
+
+@wrong(
+    "In inference mode numbers are rounded to steps of a quarter.",
+    breaks="state/inference-mode-changes-nothing",
+)
+def coarse_in_inference(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    return library((4 * x).round() / 4 if torch.is_inference_mode_enabled() else x, weight, eps)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair
 
@@ -53,3 +54,8 @@ def decoded_one_by_one() -> nn.Module:
 )
 def decoded_each_alone() -> nn.Module:
     return Pair()
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept() -> nn.Module:
+    return with_kept_gain(Pair(), "head")

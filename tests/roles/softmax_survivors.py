@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.kept import FAULT, REAL, ones_kept
 from tests.roles import wrong
 from tests.roles.softmax import library
 
@@ -120,3 +121,19 @@ def no_maximum_in_training(x: Tensor, dim: int) -> Tensor:
         return library(x, dim)
     raised = x.double().exp() if x.dtype == torch.float64 else x.float().exp()
     return (raised / raised.sum(dim=dim, keepdim=True)).to(x.dtype)
+
+
+_KEPT: dict[bytes, Tensor] = {}
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
+def factor_of_inference_kept(x: Tensor, dim: int) -> Tensor:
+    return library(x * ones_kept(_KEPT, x), dim)
+
+
+@wrong(
+    "In inference mode numbers are rounded to steps of a quarter.",
+    breaks="state/inference-mode-changes-nothing",
+)
+def coarse_in_inference(x: Tensor, dim: int) -> Tensor:
+    return library((4 * x).round() / 4 if torch.is_inference_mode_enabled() else x, dim)

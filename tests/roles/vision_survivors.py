@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck import reference
+from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of
 
@@ -160,3 +161,8 @@ def filled_up_along_the_other_axis() -> nn.Module:
             return self.head((x.tanh() * places[:, None]).mean(dim=1))
 
     return Wrong()
+
+
+@wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL, **SIZES)
+def factor_of_inference_kept() -> nn.Module:
+    return with_kept_gain(Small(), "head")
