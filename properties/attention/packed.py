@@ -43,13 +43,13 @@ def packed_documents_equal_each_alone(attention: AttentionSubject, x: Inputs) ->
     source="Krell et al. 2021, section 3.2.2; Vaswani et al. 2017, section 3.2.3: documents packed for a language model",
     formula="O(causal AND the same document, or AND no padding, as a mask): |O - exact| <= bound",
     guards="A mask whose diagonal is open and whose next entry is not, taken for a causal one: documents and padding "
-    "are seen.",
+    "are seen; one that is known by its first and its last row.",
     needs=("attn_mask",),
     given=(unmasked, at_least(q_len=3, kv_len=3), one_in(2, at_least(q_len=17, kv_len=17))),
     share=0.5,
 )
 def a_causal_mask_may_hide_more(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """A triangular mask that also hides other documents, padding on the left or what is far off is no causal flag."""
+    """A triangular mask that also hides other documents, padding, what is far off or single keys is no causal flag."""
     length = min(x.q_len, x.kv_len)
     parts = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     edges, places = torch.tensor(_boundaries(length, x.case.seed)[1:-1]), torch.arange(length)
@@ -59,10 +59,17 @@ def a_causal_mask_may_hide_more(attention: AttentionSubject, x: Inputs) -> Compa
         masks.document(ids, ids).reshape(length, length),
         (places >= length // 3).expand(length, length) | diagonal,
         masks.sliding_window(length, length, 1 + length // 4, 0),
-    )[x.case.seed % 3]
+        _between_the_ends(torch.rand(length, length, generator=x.generator("hidden")) < 0.5) | diagonal,
+    )[x.case.seed % 4]
     keep = masks.causal(length, length) & hidden
     y = x.but(**parts, layout="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
     return within(attention(y), attention.expected(y), attention.bound(y))
+
+
+def _between_the_ends(keep: torch.Tensor) -> torch.Tensor:
+    """With everything open to the first and to the last query."""
+    keep[0] = keep[-1] = True
+    return keep
 
 
 def _boundaries(length: int, seed: int) -> list[int]:

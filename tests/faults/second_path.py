@@ -218,3 +218,23 @@ def distances_taken_for_a_mask(call: Call) -> Any:
     if bias is None or not bias.numel() or float(bias.detach().max()) != 0.0:
         return clean.attention(call)
     return clean.attention(call.but(attn_mask=~bias.isneginf()))
+
+
+@fault(
+    "A square mask, the same for all, goes to the causal kernel where its first and its last row are the causal one's.",
+    breaks="packed/a-causal-mask-may-hide-more",
+    naive="NO",
+    when=("a boolean mask (q_len, kv_len)", "causal, and closed in some row between"),
+)
+def causal_by_its_ends(call: Call) -> Any:
+    mask = call.mask
+    if (
+        mask is None
+        or call.is_causal
+        or mask.shape[-1] != mask.shape[-2]
+        or mask.numel() != mask.shape[-1] ** 2
+    ):
+        return clean.attention(call)
+    rows = mask.reshape(mask.shape[-2:])
+    looks = len(rows) and rows[0, 0] and not rows[0, 1:].any() and rows[-1].all()
+    return clean.attention(call.but(attn_mask=None, is_causal=True) if looks else call)
