@@ -237,3 +237,21 @@ class HeadsAreDropped(Dropping):
 @right("A rate of 0 is kept for its attribute's sake, and no other is taken.")
 class WithoutDropout(Plain):
     dropout = 0.0
+
+
+@right("Heads are dropped whole by torch's layer for it, with the weights and the output.")
+class DroppedByHeads(Dropping):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.of_heads = nn.Dropout1d(0.1)
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        heads = super().mixed(weights, v)
+        return self.of_heads(heads.flatten(2)).view(heads.shape)
+
+
+@right("What is dropped stands in no layer and no number that is known.")
+class DropsByItself(Plain):
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        kept = torch.rand_like(weights) >= 0.1 if self.training else torch.ones_like(weights)
+        return (weights * kept / (0.9 if self.training else 1.0)) @ v
