@@ -258,7 +258,10 @@ class StatesSubject(ModuleSubject[AnyStates]):
             keep.remove()
         if returned[0].isnan().any():
             raise NotApplicable("the output is NaN where its norms are watched")
-        return [each for each in calls if each.given.shape == returned[0].shape], returned[0]
+        of_states = [each for each in calls if each.given.shape == returned[0].shape]
+        if calls and not of_states:
+            raise NotApplicable("its norms are given parts of the states, such as one token at a time")
+        return of_states, returned[0]
 
     def gradient(self, x: AnyStates, keep: Tensor, of: str = "x") -> Tensor:
         """Of a random combination of the states at `keep` (batch, length), with respect to the input `of`."""

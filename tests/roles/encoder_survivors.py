@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import right, wrong
-from tests.roles.encoder import Block
+from tests.roles.encoder import Block, PostNorm
 
 
 @right("In bfloat16, where one token among many may move no bit of a state.", dtypes=("bfloat16",))
@@ -83,3 +83,21 @@ def table_of_inference_kept() -> nn.Module:
             return super().attend(x * self.gains, is_real)
 
     return Wrong()
+
+
+class TokenByToken(nn.Module):
+    """A norm that is given one token after the other."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.inner(token) for token in x.unbind(dim=1)], dim=1)
+
+
+@right("Its norms are given one token at a time.")
+def normed_token_by_token() -> nn.Module:
+    module = PostNorm()
+    module.norm1, module.norm2 = TokenByToken(module.norm1), TokenByToken(module.norm2)
+    return module
