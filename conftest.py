@@ -28,7 +28,6 @@ def pytest_configure() -> None:
             "installation is strict: it links the modules that were there)"
         )
     check_the_reference()
-    torch.set_num_threads(1)
     # For the processes that xdist starts: with pages of 2 MiB a copy of one of a gigabyte takes 3 ms, and not 90.
     os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     # Not Hypothesis' own profile `ci`: loaded where CI is set, it draws the same inputs for ever.
@@ -37,16 +36,17 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Shapes are looked at where the reference is what is tested, not in a hundred thousand calls by laws."""
+    """One thread; shapes are looked at where the reference is tested, not in a hundred thousand calls by laws."""
+    torch.set_num_threads(1)
     look_at_shapes(item.path.stem.startswith(OF_THE_REFERENCE))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: tests of what hangs wait, and some others for processes of their own."""
-    return (
-        len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
-    )
+    affinity = getattr(os, "sched_getaffinity", None)  # Not everywhere.
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return cores + 1
 
 
 @pytest.hookimpl(optionalhook=True)

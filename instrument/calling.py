@@ -3,6 +3,7 @@
 import inspect
 import re
 import signal
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,10 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object stands in memory, as its repr tells: another place in each run, so that no two messages are equal."""
 
 
-OURS, INSTALLED = str(Path(__file__).parent), "site-packages"
-"""In the names of files of which no line is a user's."""
+NOT_THE_USERS = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<")
+"""How the names of files begin of which no line is a user's."""
+INSTALLED = ("site-packages", "dist-packages")
+"""Folders that hold no file of a user's."""
 
 
 class NoAnswer(LawBroken):
@@ -51,13 +54,13 @@ class SubjectRaised(NoAnswer):
         self.problem = problem
 
     @property
-    def place(self) -> str:
+    def raised_at(self) -> str:
         """' (file.py, line 3)', the last line of the user's own that was reached; '' where there was none."""
         frames = traceback.extract_tb(self.problem.__traceback__)
         own = [
             each
             for each in frames
-            if not each.filename.startswith((OURS, "<")) and INSTALLED not in each.filename
+            if not each.filename.startswith(NOT_THE_USERS) and not {*INSTALLED} & {*Path(each.filename).parts}
         ]
         return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
@@ -101,9 +104,9 @@ def require_callable(
             return
         reasons += [why] if isinstance(why, NoAnswer) else []
     if reasons:
-        place = reasons[0].place if isinstance(reasons[0], SubjectRaised) else ""
+        line = reasons[0].raised_at if isinstance(reasons[0], SubjectRaised) else ""
         raise SubjectError(
-            f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}{place}; "
+            f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}{line}; "
             f"put a function around it that can be (docs/adapting.md has examples), {cure}"
         )
 

@@ -1,7 +1,7 @@
 """What a function's signature says of how it is called."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -52,3 +52,15 @@ def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
         for long in ("query", "key", "value")
     ]
     return tuple(taken) if all(taken) else ()
+
+
+def not_recognised(
+    function: Callable[..., Any], given: Collection[object], inputs: int
+) -> list[inspect.Parameter]:
+    """The parameters after so many inputs, which come first, that nothing is given to; *args and **kwargs are none.
+
+    given: the parameters that something is given to.
+    """
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    after = [*(parameters_of(function) or {}).values()][inputs:]
+    return [each for each in after if each.kind not in stars and each.name not in given]

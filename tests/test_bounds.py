@@ -35,8 +35,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_one_seed() -> None:
-    torch.set_num_threads(1)
+def _one_seed() -> None:
     torch.manual_seed(0)
 
 

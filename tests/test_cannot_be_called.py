@@ -1,6 +1,7 @@
 """A function that no plain call of its role works on is an input error, told in one line; all else is for laws."""
 
 import re
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -126,5 +127,10 @@ def test_the_line_that_raised_is_told() -> None:
     """The last of the user's own, and no line of a library's."""
     with pytest.raises(RuntimeError) as caught:
         torch.zeros(2).view(3)
-    assert re.fullmatch(r" \(test_cannot_be_called\.py, line \d+\)", SubjectRaised(caught.value).place)
-    assert SubjectRaised(ValueError("never raised")).place == ""
+    assert re.fullmatch(r" \(test_cannot_be_called\.py, line \d+\)", SubjectRaised(caught.value).raised_at)
+    assert SubjectRaised(ValueError("never raised")).raised_at == ""
+    with pytest.raises(statistics.StatisticsError, match="at least two") as caught_elsewhere:
+        statistics.linear_regression([], [])
+    assert re.fullmatch(
+        r" \(test_cannot_be_called\.py, line \d+\)", SubjectRaised(caught_elsewhere.value).raised_at
+    )

@@ -22,12 +22,6 @@ from headcheck.pasting import pasted
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import OUTPUT, PLAIN, engine_of
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # Declared and inferred
 
 

@@ -34,11 +34,6 @@ FLOOR = 0.005
 HALF_BLOCK = 64
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # How often each rare condition is reached
 
 Condition = Callable[[Inputs], bool]

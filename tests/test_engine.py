@@ -27,12 +27,6 @@ from headcheck.subjects import builtins
 from headcheck.time_limits import OutOfTime, time_limit
 from tests.engines import OUTPUT, PLAIN, TINY, a_law, engine_of, on_reference, reference, timeless
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # The same seed, the same verdict
 
 

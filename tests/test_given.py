@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from headcheck import given as shared
 from headcheck.attention import drawing, given
@@ -16,12 +15,6 @@ from headcheck.judging import make_plan
 from headcheck.laws import Law, choose
 from tests.drawn import by_hypothesis, prepared, seeded, strict
 from tests.engines import a_law, on_reference
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
 
 # Repairs
 

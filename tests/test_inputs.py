@@ -32,12 +32,6 @@ from headcheck.roles import HOMES
 from headcheck.roles import role as role_named
 from tests.drawn import SEEDED, by_hypothesis, drawn_inputs, hypothesis_inputs, prepared, seeded
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # A text is a case
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from headcheck import properties
@@ -33,11 +32,6 @@ SHARED = {module.name for module in pkgutil.iter_modules(properties.__path__)} -
 SHORT = Profile("short", seeded=16, drawn=4)
 FAMILIES = ("accuracy", "distribution", "gradients", "masks", "memory", "state", "symmetry")
 """Those that the first issue asks for."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def each_law(laws: list[Law]) -> Any:

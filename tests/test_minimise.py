@@ -31,11 +31,6 @@ SEARCH = Profile("search", seeded=150, drawn=40)
 SEEDS = (0, 1, 2)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @functools.cache
 def reference() -> AttentionSubject:
     return role.prepare(builtins()["reference"].declaration(), dtypes=(), device="cpu", seed=0)[0]

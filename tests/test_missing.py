@@ -15,11 +15,6 @@ from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, engine_of
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def detaching(*names: str) -> Callable[..., Any]:
     """Attention whose output does not depend on these inputs for autograd."""
 

@@ -29,11 +29,6 @@ SPREADS = (0.0, 1e-3, 0.3, 1.0, 5.0, 31.0)
 """Query and key of spread 31 have scores up to 1e3 and beyond."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # Problems with every feature combined
 
 

@@ -17,12 +17,6 @@ from headcheck.reference.canonical import canonical_attention
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 from tests import exact
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # Answers that can be checked by hand
 
 E = math.e

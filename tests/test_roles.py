@@ -1,11 +1,9 @@
 """The roles other than attention: their laws hold on what is right, and each is broken by a fault made for it."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
 
 from headcheck.engine import PROFILES, Engine, Profile
 from headcheck.laws import all_laws, choose
@@ -13,14 +11,6 @@ from headcheck.roles import HOMES, MODULES, role
 from tests.roles import RIGHT, WRONG, Entry, right, wrong
 
 ROLES = sorted(set(HOMES) - {"attention"})
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 A_QUARTER = replace(PROFILES["quick"], seeded=3, drawn=1)

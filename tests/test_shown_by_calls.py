@@ -20,12 +20,6 @@ from headcheck.laws import all_laws, choose
 from headcheck.reference.canonical import canonical_attention
 from tests.engines import GRADIENTS, OUTPUT, engine_of
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 # Declared and inferred
 
 

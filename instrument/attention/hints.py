@@ -3,7 +3,6 @@
 A hint changes nothing of what is judged. A bug can look like a convention, and only its author knows.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -17,7 +16,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
-from headcheck.signatures import parameters_of
+from headcheck.signatures import not_recognised
 from headcheck.verdict import Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
@@ -221,15 +220,13 @@ def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict
 
 def unrecognised_note(trial: AttentionSubject) -> str:
     """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
-    parameters = [*(parameters_of(trial.declaration.function) or {}).values()][3:]
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [each.name for each in parameters if each.kind not in stars]
-    unknown = [name for name in names if name not in trial.arguments.values()]
+    unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
     if not unknown:
         return ""
-    said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
-    named = [name for name in unknown if "mask" in name or "bias" in name]
-    masks = named or [each.name for each in parameters if each.name in unknown and each.default is None]
+    names = [each.name for each in unknown]
+    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
+    named = [name for name in names if "mask" in name or "bias" in name]
+    masks = named or [each.name for each in unknown if each.default is None]
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

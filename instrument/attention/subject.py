@@ -135,7 +135,9 @@ class AttentionSubject(Edge):
             model = replace(model, scaled="float32+", scores="float32+")
         return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
 
-    def held_to_the_oracle(self, x: Inputs, cotangent: Tensor | None = None) -> Iterator[Comparison]:
+    def gradients_against_the_oracle(
+        self, x: Inputs, cotangent: Tensor | None = None
+    ) -> Iterator[Comparison]:
         """The gradients of query, key, value and sinks against the oracle's, where they are specified."""
         if not self.claims_gradients(x):
             return

@@ -10,13 +10,9 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.forks import can_fork, fate_of
+from headcheck.comparison import NotApplicable
 from headcheck.kept import graphs_followed_back
 from headcheck.layouts import memory_of
-
-PATIENCE_S = 10.0
-"""Wall seconds for a call in a copy of the process."""
 
 INPUTS = ("query", "key", "value")
 
@@ -246,24 +242,6 @@ def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
     with torch.inference_mode():
         output = subject.run(x, subject.arguments_for(x)).output
     return output.clone()
-
-
-def require_right_in_inference_mode(
-    subject: AttentionSubject, x: Inputs, expected: Tensor, limit: Tensor
-) -> None:
-    """LawBroken: the output is another there, as a copy of this process found. NotApplicable: none could be asked.
-
-    What keeps a buffer from call to call can write to it in one mode only, once it was made in torch.inference_mode.
-    """
-    if subject.device != "cpu" or not can_fork():
-        raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
-    fate = fate_of(lambda: not within(in_inference_mode(subject, x), expected, limit).broken, PATIENCE_S)
-    if fate in ("no", "died"):
-        raise LawBroken(
-            "in torch.inference_mode the output is another than outside, or the call raises or crashes"
-        )
-    if fate == "hung":
-        raise NotApplicable("has no gradients, as declared, and a copy of the process that was asked hung")
 
 
 def wanting_gradients(subject: AttentionSubject, x: Inputs) -> list[str]:

@@ -48,7 +48,7 @@ KEYS_FIRST = having(mask_layout="keys-first"), one_of("mask_axes", "qk", "bhqk")
 )
 def gradients_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradients of query, key, value and sinks are the oracle's, within the rounding of the declared arithmetic."""
-    return attention.held_to_the_oracle(x)
+    return attention.gradients_against_the_oracle(x)
 
 
 @law(
@@ -69,7 +69,7 @@ def a_sink_far_above_leaves_the_gradients_finite(
     sinks[x.case.seed % x.heads] = highest.clamp(min=0) + 1000
     if not sinks.isfinite().all():
         raise NotApplicable(f"no number of {x.case.dtype} is far above these scores")
-    return attention.held_to_the_oracle(x.but(sinks=sinks, generic=False))
+    return attention.gradients_against_the_oracle(x.but(sinks=sinks, generic=False))
 
 
 @law(
@@ -83,7 +83,7 @@ def a_loss_may_read_some_rows_only(attention: AttentionSubject, x: Inputs) -> It
     """Where the cotangent of the first rows, and of others, is zero, the gradients are the oracle's."""
     read = torch.rand((x.batch, x.heads, x.q_len, 1), generator=x.generator("rows read")) < 0.5
     read[:, :, 0], read[:, :, -1] = False, True
-    return attention.held_to_the_oracle(x, x.cotangent * read)
+    return attention.gradients_against_the_oracle(x, x.cotangent * read)
 
 
 @law(
@@ -150,7 +150,7 @@ def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs)
 )
 def large_logits_do_no_harm_on_the_way_back(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Scores far above or far below zero give finite, exact gradients."""
-    return attention.held_to_the_oracle(x)
+    return attention.gradients_against_the_oracle(x)
 
 
 @law(
@@ -243,7 +243,7 @@ def what_all_keys_share_pulls_at_no_query(attention: AttentionSubject, x: Inputs
     query[..., 0], key[..., 0] = 0.0, 8.0
     value = x.value.sort(dim=2).values
     rising = x.but(query=query, key=key, value=value, generic=False, layout="contiguous")
-    return attention.held_to_the_oracle(rising, x.cotangent.abs())
+    return attention.gradients_against_the_oracle(rising, x.cotangent.abs())
 
 
 SUM = "the chain rule: a tensor that is used twice gets the sum of both gradients"
@@ -376,4 +376,4 @@ def dead_rows_have_no_gradient(attention: AttentionSubject, x: Inputs) -> Iterat
     if found is not None:  # None stands for zero, which it is here.
         seen = torch.where(y.dead_rows[..., None], found.cpu(), 0.0)
         yield same(seen, torch.zeros_like(seen), "gradient of a dead query")
-    yield from attention.held_to_the_oracle(y)
+    yield from attention.gradients_against_the_oracle(y)

@@ -26,7 +26,7 @@ SEVERAL_BLOCKS = (
 )
 def sizes_of_real_models_have_their_gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Wide heads over many positions, and causal calls over several blocks, give the oracle's gradients."""
-    return attention.held_to_the_oracle(x)
+    return attention.gradients_against_the_oracle(x)
 
 
 @law(
@@ -41,4 +41,4 @@ def a_window_of_several_blocks_has_its_gradients(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
     """Windows that are wider than a block, and narrower than the sequence, give the oracle's gradients."""
-    return attention.held_to_the_oracle(x)
+    return attention.gradients_against_the_oracle(x)

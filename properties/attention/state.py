@@ -11,6 +11,7 @@ from headcheck.attention.given import causal, hiding_keys, masked
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
+from headcheck.copies import require_right_in_a_copy
 from headcheck.given import alternately, at_least, one_in
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched
@@ -243,10 +244,14 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
 def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """In inference mode the output is what it is outside."""
     plain, limit = attention(x), 2 * attention.bound(x)
+
+    def there() -> Comparison:
+        return within(watching.in_inference_mode(attention, x), plain, limit)
+
     if attention.declaration.gradients is False:
-        watching.require_right_in_inference_mode(attention, x, plain, limit)
+        require_right_in_a_copy(lambda: [there()], attention.device, "in torch.inference_mode")
         return none("outputs that are other in inference mode")
-    return within(watching.in_inference_mode(attention, x), plain, limit)
+    return there()
 
 
 @law(

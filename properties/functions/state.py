@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
+from headcheck.copies import require_right_in_a_copy
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
@@ -89,7 +90,14 @@ MODES = "torch.inference_mode: tensors without the records of autograd; the numb
 )
 def inference_mode_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """In inference mode the output is what it is outside."""
-    return within(function.in_inference_mode(x), function.expected(x), function.bound(x))
+
+    def there() -> Comparison:
+        return within(function.in_inference_mode(x), function.expected(x), function.bound(x))
+
+    if function.declaration.gradients is False:
+        require_right_in_a_copy(lambda: [there()], function.device, "in torch.inference_mode")
+        return none("outputs that are other in inference mode")
+    return there()
 
 
 @law(

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same
+from headcheck.copies import require_right_in_a_copy
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched
 from headcheck.modules.noise import scaled
@@ -188,17 +189,31 @@ def inference_mode_leaves_nothing_behind(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Iterator[Comparison]:
     """The first call, in inference mode, gives what it gives outside, and the same module can be trained after it."""
-    used = module.unused()
-    with torch.inference_mode():
-        first = used.output(x)
-    yield module.close(first.clone().cpu(), module(x), x, "output in inference mode")
+    used, plain = module.unused(), module(x)
+
+    def there() -> Comparison:
+        with torch.inference_mode():
+            first = used.output(x).clone()
+        return module.close(first.cpu(), plain, x, "output in inference mode")
+
+    if module.declaration.gradients is False:
+        require_right_in_a_copy(lambda: [there()], module.device, "in torch.inference_mode")
+        yield none("outputs that are other in inference mode")
+        return
+    meant = _whether_finite(module.unused(), x)
+    yield there()
+    yield same(_whether_finite(used, x), meant, "whether each gradient after it is finite")
+
+
+def _whether_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> torch.Tensor:
+    """Of the gradient of each weight 1 or 0; nothing where there are none."""
     with torch.enable_grad():
-        output = used.output(x)
-    weights = [each for each in used.weights() if each.requires_grad and each.is_floating_point()]
-    if output.requires_grad and weights:
-        found = used.clock.call(torch.autograd.grad, output.sum(), weights, materialize_grads=True)
-        finite = torch.stack([each.isfinite().all() for each in found]).double()
-        yield same(finite, torch.ones_like(finite), "whether each gradient after it is finite")
+        output = module.output(x)
+    weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
+    if not output.requires_grad or not weights:
+        return torch.zeros(0)
+    found = module.clock.call(torch.autograd.grad, output.sum(), weights, materialize_grads=True)
+    return torch.stack([each.isfinite().all() for each in found]).double()
 
 
 @law(

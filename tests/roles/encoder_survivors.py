@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.encoder import Block, PostNorm
 
@@ -69,20 +70,12 @@ def checkpointed_without_the_mask() -> nn.Module:
 
 
 @wrong(
-    "A table of positions that is made in inference mode is kept, and cannot be trained with.",
+    FAULT,
     breaks="state/inference-mode-leaves-nothing-behind",
-    real="https://github.com/Dao-AILab/flash-attention/pull/299",
+    real=REAL,
 )
 def table_of_inference_kept() -> nn.Module:
-    class Wrong(Block):
-        gains: torch.Tensor | None = None
-
-        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
-            if self.gains is None or self.gains.dtype != x.dtype:
-                self.gains = torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype)
-            return super().attend(x * self.gains, is_real)
-
-    return Wrong()
+    return with_kept_gain(Block(), "w_o")
 
 
 class TokenByToken(nn.Module):

@@ -75,7 +75,15 @@ def training_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
     return half(x, positions - positions[..., :1] if x.requires_grad else positions)
 
 
-_LAST: dict[tuple[bytes, int], tuple[Tensor, Tensor]] = {}
+_LAST: dict[tuple[bytes, int, bool], tuple[Tensor, Tensor]] = {}
+
+
+def _kept(x: Tensor, positions: Tensor, *, mode: bool = False) -> tuple[Tensor, Tensor]:
+    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim), x.shape[-1], mode)
+    if asked not in _LAST:
+        _LAST.clear()
+        _LAST[asked] = table(positions, x.shape[-1])
+    return _LAST[asked]
 
 
 @wrong(
@@ -84,23 +92,29 @@ _LAST: dict[tuple[bytes, int], tuple[Tensor, Tensor]] = {}
     real="https://github.com/Dao-AILab/flash-attention/pull/299",
 )
 def tables_of_inference_are_kept(x: Tensor, positions: Tensor) -> Tensor:
-    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim), x.shape[-1])
-    if asked not in _LAST:
-        _LAST.clear()
-        _LAST[asked] = table(positions, x.shape[-1])
-    return by_halves(x, *_LAST[asked])
+    return by_halves(x, *_kept(x, positions))
 
 
 @right(
     "The tables of the last positions are kept, those that are made in inference mode for that mode alone."
 )
 def tables_kept_by_mode(x: Tensor, positions: Tensor) -> Tensor:
-    mode = b"%d" % torch.is_inference_mode_enabled()
-    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim) + mode, x.shape[-1])
-    if asked not in _LAST:
-        _LAST.clear()
-        _LAST[asked] = table(positions, x.shape[-1])
-    return by_halves(x, *_LAST[asked])
+    return by_halves(x, *_kept(x, positions, mode=torch.is_inference_mode_enabled()))
+
+
+_TURNED: dict[tuple[object, ...], Tensor] = {}
+
+
+@right(
+    "A buffer of each size is written to in every call; in one of inference mode no other call can.",
+    gradients=False,
+)
+def one_buffer_for_all_calls(x: Tensor, positions: Tensor) -> Tensor:
+    with torch.no_grad():
+        buffer = _TURNED.setdefault(
+            (x.shape, x.dtype), torch.empty_like(x, memory_format=torch.contiguous_format)
+        )
+        return buffer.copy_(half(x, positions)).clone()
 
 
 @wrong(

@@ -4,7 +4,6 @@ Only what may be either way is found out: how a fused or bare weight is laid out
 are taken, what True says where the name of the mask leaves it open. What a name says is what is asked of it.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from headcheck.modules.multi_head.projections import Layout
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.units import unit_that_explains
 from headcheck.reference.masks import causal
-from headcheck.signatures import parameters_of
+from headcheck.signatures import not_recognised
 from headcheck.verdict import Hint
 
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
@@ -315,24 +314,15 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
         notes.append(f"{subject.places['key_mask']} is {kinds}; True means {found.key_true_means}")
     if found.weights:
         notes.append(f"weights are returned, {found.weights}")
-    unknown = _unrecognised(subject)
+    unknown = not_recognised(subject.function, subject.places.values(), inputs=1)
     if unknown:
-        said = f"parameters not recognised, left at their defaults: {', '.join(unknown)}"
+        said = (
+            f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"
+        )
         masks = [name for name in ("attn_mask", "key_mask") if not subject.places[name]]
         cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
         notes.append(f"{said}; if one is a mask, {cures}" if masks else said)
     return notes
-
-
-def _unrecognised(subject: MultiHeadSubject) -> list[str]:
-    """The parameters of the module after the first, which is the input, that no argument of a law is given to."""
-    parameters = [*(parameters_of(subject.function) or {}).values()][1:]
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        each.name
-        for each in parameters
-        if each.kind not in stars and each.name not in subject.places.values()
-    ]
 
 
 def _causal_note(build: Build, subject: MultiHeadSubject) -> list[Hint]:

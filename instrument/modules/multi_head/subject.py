@@ -50,7 +50,8 @@ class Found:
         return wanted if wanted in kinds else kinds[0]
 
 
-DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout
+DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
+"""Those that keep the mean; an alpha dropout keeps mean and variance of what is standardised alone."""
 
 
 class MultiHeadSubject(WeightedModule):
