@@ -129,11 +129,17 @@ class AttentionSubject(Edge):
         scores_cancel: what is asked does not depend on the scores, so that how they are stored does not count.
         """
         generic = x.is_generic and cotangent is None
-        seed = x.cotangent if cotangent is None else cotangent
+        sent_back = x.cotangent if cotangent is None else cotangent
         model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
         if scores_cancel:
             model = replace(model, scaled="float32+", scores="float32+")
-        return gradient_bounds(x.problem, seed.double(), model, x.narrowest, generic=generic, parts=parts)
+        return gradient_bounds(
+            x.problem, sent_back.double(), model, x.narrowest, generic=generic, parts=parts
+        )
+
+    def against_the_oracle(self, x: Inputs, what: str = OUTPUT) -> Comparison:
+        """The output against the oracle's, which is right to the bound."""
+        return within(self(x), self.expected(x), self.bound(x), what)
 
     def gradients_against_the_oracle(
         self, x: Inputs, cotangent: Tensor | None = None

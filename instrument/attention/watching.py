@@ -1,6 +1,7 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -22,15 +23,19 @@ def before_and_after(
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Each tensor argument's memory: its name, a copy from before the call, and what it holds after.
 
-    gradients: whether the inputs want gradients, which takes many functions another way.
+    gradients: whether the inputs want gradients, which takes many functions another way; what they hold is then
+    looked at after the backward pass.
     """
     arguments = subject.arguments_for(x)
     given = {name: tensor for name, tensor in arguments.tensors.items() if tensor is not None}
     before = {name: memory_of(tensor).clone() for name, tensor in given.items()}
-    if gradients:
-        subject.want_gradients(arguments)
+    wanted = subject.want_gradients(arguments) if gradients else {}
     with torch.set_grad_enabled(gradients):
-        subject.run(x, arguments)
+        output = subject.run(x, arguments).output
+    if wanted and output.requires_grad:
+        with suppress(SubjectRaised):  # Whoever asks for the gradients themselves will see it.
+            sent = x.cotangent.to(output)
+            subject.clock.call(torch.autograd.grad, output, [*wanted.values()], sent, allow_unused=True)
     for name, tensor in given.items():
         yield name, before[name], memory_of(tensor).clone()
 
@@ -261,12 +266,14 @@ def numbers_in_one_place(subject: AttentionSubject, x: Inputs) -> bool:
     return output.numel() > 0 and any(size > 1 and step == 0 for size, step in places)
 
 
-def gradient_of_key_as_value(subject: AttentionSubject, x: Inputs) -> Tensor | None:
-    """Of the one tensor that is given as key and as value."""
+def gradient_of_one_given_twice(
+    subject: AttentionSubject, x: Inputs, one: str, others: Iterable[str]
+) -> Tensor | None:
+    """Of the one tensor that is given as each of these arguments."""
     arguments = subject.arguments_for(x)
-    arguments.tensors["value"] = arguments.tensors["key"]
-    ((gradient,),) = _backward(subject, x, arguments, ["key"])
-    return subject.canonical_gradient(x, "key", gradient)
+    arguments.tensors.update(dict.fromkeys(others, arguments.tensors[one]))
+    ((gradient,),) = _backward(subject, x, arguments, [one])
+    return subject.canonical_gradient(x, one, gradient)
 
 
 def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> Tensor | None:

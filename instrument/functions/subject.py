@@ -258,6 +258,10 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         )
         return dict(zip(tensors, found, strict=True))
 
+    def against_the_oracle(self, x: AnyInputs, what: str = OUTPUT) -> Comparison:
+        """The output against the exact one, within the rounding of its arithmetic."""
+        return within(self(x), self.expected(x), self.bound(x), what)
+
     def agree(
         self,
         one: AnyInputs,

@@ -28,7 +28,7 @@ BOUND = "the elementwise bound of docs/bounds.md"
 
 
 def _exact(attention: AttentionSubject, x: Inputs, what: str = "output") -> Comparison:
-    return within(attention(x), attention.expected(x), attention.bound(x), what)
+    return attention.against_the_oracle(x, what)
 
 
 @law(

@@ -76,7 +76,7 @@ def a_window_equals_its_band(attention: AttentionSubject, x: Inputs) -> Comparis
 )
 def a_softcap_caps_the_scores(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores are capped after the scale and before bias and mask."""
-    return within(attention(x), attention.expected(x), attention.bound(x))
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -105,7 +105,7 @@ def a_softcap_does_not_unmask(attention: AttentionSubject, x: Inputs) -> Compari
 def a_sink_takes_its_share(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A sink adds to the denominator alone: the weights of the keys sum to what it leaves."""
     ones = x.but(value=torch.ones_like(x.value))
-    return within(attention(ones), attention.expected(ones), attention.bound(ones), "sum of the weights")
+    return attention.against_the_oracle(ones, "sum of the weights")
 
 
 @law(
@@ -137,10 +137,10 @@ def a_sink_far_below_takes_nothing(attention: AttentionSubject, x: Inputs) -> Co
 def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """ALiBi lowers each score by the head's slope times the distance, whatever slopes are given."""
     assert x.alibi_slopes is not None
-    yield within(attention(x), attention.expected(x), attention.bound(x))
+    yield attention.against_the_oracle(x)
     if x.case.seed % 2:  # Of heads in another order, as of a part of a model, and of other models.
         y = x.but(alibi_slopes=x.alibi_slopes.flip(0) * 0.75, generic=False)
-        yield within(attention(y), attention.expected(y), attention.bound(y), "output, with other slopes")
+        yield attention.against_the_oracle(y, "output, with other slopes")
 
 
 @law(

@@ -6,7 +6,9 @@ import torch
 
 from headcheck.attention import watching
 from headcheck.attention.given import (
+    alike,
     causal,
+    equal_heads,
     equal_widths,
     hiding_keys,
     live_rows,
@@ -247,27 +249,31 @@ def what_all_keys_share_pulls_at_no_query(attention: AttentionSubject, x: Inputs
 
 
 SUM = "the chain rule: a tensor that is used twice gets the sum of both gradients"
+SHARED = (("key", "value"), ("query", "key"), ("query", "key", "value"))
+"""Which arguments may be one tensor."""
 
 
 @law(
     source=SUM,
-    formula="K = V, one tensor: its gradient is dK + dV",
+    formula="K = V, one tensor: its gradient is dK + dV; and so of Q = K, and of Q = K = V",
     guards="Gradients kept by the tensor that they belong to: one of the two is lost (latent attention).",
-    given=(equal_widths,),
+    given=(equal_widths, one_in(2, equal_heads, alike("q_len", "kv_len"))),
     share=0.5,
 )
-def one_tensor_for_key_and_value_gets_both_gradients(
+def one_tensor_given_twice_gets_both_gradients(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
-    """A tensor that is key and value at once gets the sum of both gradients."""
-    x = x.but(value=x.key, layout="contiguous", generic=False)
+    """A tensor that is key and value at once, or query and key, or all three, gets the sum of their gradients."""
+    one, *others = SHARED[x.case.seed % 3] if x.q_len == x.kv_len and x.group == 1 else SHARED[0]
+    x = x.but(**{each: getattr(x, one) for each in others}, layout="contiguous", generic=False)
     if not attention.claims_gradients(x) or x.head_dim != x.value_dim:
         return
-    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x)
-    total = exact.key + exact.value
-    limit = bounds.key + bounds.value + _added_up(attention, x, exact.key, exact.value)
-    found = {"key": watching.gradient_of_key_as_value(attention, x)}
-    yield from compared_gradients(found, {"key": total}, {"key": limit}, ", which is value as well")
+    exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
+    parts = [getattr(exact, each) for each in (one, *others)]
+    limit = sum((bounds[each] for each in (one, *others)), _added_up(attention, x, *parts))
+    found = {one: watching.gradient_of_one_given_twice(attention, x, one, others)}
+    meant = {one: torch.stack(parts).sum(dim=0)}
+    yield from compared_gradients(found, meant, {one: limit}, f", which is {' and '.join(others)} as well")
 
 
 @law(

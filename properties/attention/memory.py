@@ -116,11 +116,15 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
 @law(
     source="the canonical call changes nothing that it is given",
     formula="Q, K, V, mask after the call = before",
-    guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good.",
+    guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good; a backward"
+    "pass that puts gradients where the inputs are.",
     given=(alternately((thousands_of_numbers,), (boolean_mask,), (boolean_mask,), ()),),
 )
 def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """Query, key, value and mask hold after the call what they held before, NaN in a hidden value included."""
+    """Query, key, value and mask hold after the call, and after the backward pass, what they held before it.
+
+    NaN in a hidden value included.
+    """
     gradients = x.case.seed % 2 == 0 and attention.declaration.gradients is not False
     if x.case.seed // 2 % 3 == 0:
         x = x.but(value=torch.where(x.hidden_keys[..., None], torch.nan, x.value), generic=False)

@@ -4,7 +4,7 @@ import torch
 
 from headcheck.attention.inputs import Inputs as AttentionInputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
@@ -41,4 +41,4 @@ def doubles_are_computed_as_doubles(function: FunctionSubject[Inputs], x: Inputs
     if not function.takes_doubles:
         raise NotApplicable("float64 is not taken, or not asked for")
     y = x.cast(torch.float64)
-    return within(function(y), function.expected(y), function.bound(y))
+    return function.against_the_oracle(y)

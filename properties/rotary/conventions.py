@@ -82,7 +82,7 @@ def each_call_has_its_own_base(rotary: RotarySubject, x: RotaryInputs) -> list[C
     other = 37.0 if x.base != 37.0 else 11.0
     second = x.but(base=other, case=x.case.but(base=other))
     return [
-        within(rotary(each), rotary.expected(each), rotary.bound(each), f"output, call {number}")
+        rotary.against_the_oracle(each, f"output, call {number}")
         for number, each in enumerate((x, second, x), start=1)
     ]
 

@@ -99,6 +99,24 @@ def shared_positions_are_those_of_each(rotary: RotarySubject, x: RotaryInputs) -
 
 
 @law(
+    source=OWN,
+    formula="f(x, [p]) = f(x, p)",
+    guards="One row of positions for all sequences, as it is handed on from one, taken for the row of the first.",
+    needs=("batched_positions", "shared_positions"),
+    given=(having(per_sequence=False), at_least(batch=2)),
+    share=0.5,
+)
+def one_row_of_positions_is_that_of_each(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Positions (1, length) turn each sequence of a batch as positions (length,) do, or are refused."""
+    one_row = x.at(x.positions[None])
+    try:
+        observed = rotary(one_row)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses positions of one row for several sequences: {refusal}") from refusal
+    return within(observed, rotary(x), 2 * rotary.bound(x))
+
+
+@law(
     source="a whole number is a number",
     formula="f(x, float(p)) = f(x, p)",
     guards="A branch for floats that scales or shifts them.",

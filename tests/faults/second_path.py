@@ -238,3 +238,38 @@ def causal_by_its_ends(call: Call) -> Any:
     rows = mask.reshape(mask.shape[-2:])
     looks = len(rows) and rows[0, 0] and not rows[0, 1:].any() and rows[-1].all()
     return clean.attention(call.but(attn_mask=None, is_causal=True) if looks else call)
+
+
+@fault(
+    "Query and key that are one tensor share one gradient buffer: the key's part is lost.",
+    breaks="gradients/one-tensor-given-twice-gets-both-gradients",
+    naive="GR",
+    when=("backward", "query is key"),
+)
+def one_gradient_for_query_and_key(call: Call) -> Any:
+    return clean.attention(call.but(key=call.key.detach()) if call.query is call.key else call)
+
+
+class _InPlaceOfItself(torch.autograd.Function):
+    """A tensor as it is, in whose memory its gradient is put."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.x = x.detach()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+        ctx.x.copy_(cotangents[0])
+        return cotangents[0]
+
+
+@fault(
+    "To save memory, backward puts the query's gradient where the query is.",
+    breaks="memory/inputs-are-not-changed",
+    naive="GR",
+    when=("backward",),
+)
+def gradient_in_place_of_the_query(call: Call) -> Any:
+    followed = call.query.requires_grad and torch.is_grad_enabled()
+    return clean.attention(call.but(query=_InPlaceOfItself.apply(call.query)) if followed else call)

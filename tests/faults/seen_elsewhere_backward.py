@@ -82,7 +82,7 @@ def queries_below_the_diagonal_forgotten(call: Call) -> Tensor:
 
 @fault(
     "Key and value that are one tensor share one gradient buffer: the value's part is lost.",
-    breaks="gradients/one-tensor-for-key-and-value-gets-both-gradients",
+    breaks="gradients/one-tensor-given-twice-gets-both-gradients",
     naive="GR",
     when=("backward", "key is value"),
 )

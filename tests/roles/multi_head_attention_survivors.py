@@ -199,6 +199,17 @@ class KeyMaskLostUnderAutocast(Full):
         return super().biases(raw, mask, None if raw.dtype == torch.bfloat16 else key_mask, causal, asked)
 
 
+@wrong(
+    "The kernel for 16 bits is not told that it is causal.",
+    breaks="masks/under-autocast-later-tokens-do-not-matter-either",
+)
+class NotCausalUnderAutocast(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        return super().biases(raw, mask, key_mask, causal and raw.dtype != torch.bfloat16, asked)
+
+
 class Dropping(Plain):
     """With dropout on its weights."""
 

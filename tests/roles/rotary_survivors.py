@@ -123,3 +123,20 @@ def one_buffer_for_all_calls(x: Tensor, positions: Tensor) -> Tensor:
 )
 def inference_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
     return half(x, positions - positions[..., :1] if torch.is_inference_mode_enabled() else positions)
+
+
+@wrong(
+    "One row of positions for a batch turns its first sequence.",
+    breaks="positions/one-row-of-positions-is-that-of-each",
+)
+def one_row_for_the_first(x: Tensor, positions: Tensor) -> Tensor:
+    if positions.ndim == 1 or len(positions) == len(x):
+        return half(x, positions)
+    return torch.cat((half(x[:1], positions), x[1:]))
+
+
+@right("Positions are asked for each sequence of its own, or for all.")
+def as_many_rows_as_sequences(x: Tensor, positions: Tensor) -> Tensor:
+    if positions.ndim == 2 and len(positions) != len(x):
+        raise ValueError("positions: one row for each sequence")
+    return half(x, positions)

@@ -121,6 +121,12 @@ class MultiHeadInputs(ModuleInputs):
                 changed[name] = torch.where(places[..., None], other, old)
         return replace(self, **changed)
 
+    def with_louder_keys(self, places: Tensor) -> Self:
+        """With numbers a thousand times as large where keys and values come from tokens of these places (kv_len)."""
+        names = ["query" if self.key is None else "key", *(["value"] if self.value is not None else [])]
+        louder = {name: torch.where(places[:, None], 1000, 1) * getattr(self, name) for name in names}
+        return self.but(**louder)
+
     def with_keys(self, order: Tensor) -> Self:
         """With these keys and values only, in this order, and what the masks say of them; of all sequences.
 
