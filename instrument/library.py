@@ -3,10 +3,12 @@
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+
+from headcheck.comparison import LawBroken, NotApplicable
 
 _FUNCTIONS: tuple[tuple[Any, str], ...] = (
     (torch, "matmul"), (torch, "softmax"), (torch, "allclose"), (torch, "isclose"), (torch, "where"),
@@ -108,6 +110,16 @@ def changed_by(call: Callable[[], object]) -> list[str]:
                 changed += [name for name, (read, _) in SETTINGS.items() if read() != expected[name]]
         changed += functions_replaced()
     return list(dict.fromkeys(changed))
+
+
+def region_left_by(call: Callable[[], object], device: str) -> list[str]:
+    """What a call changes of the region of torch.autocast in which it is made, whether it works there or not."""
+    kind, inside = torch.device(device).type, torch.bfloat16
+    with torch.autocast(kind, inside):
+        with suppress(LawBroken, NotApplicable):
+            call()
+        changed = [] if torch.is_autocast_enabled(kind) else ["whether autocast is on"]
+        return changed if torch.get_autocast_dtype(kind) == inside else [*changed, "the dtype of autocast"]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_
 from headcheck.copies import require_right_in_a_copy
 from headcheck.given import alternately, at_least, one_in
 from headcheck.laws import law
-from headcheck.library import changed_by, generators_watched
+from headcheck.library import changed_by, generators_watched, region_left_by
 from headcheck.reference.masks import additive
 
 PURE = "the canonical call is a function of its arguments"
@@ -381,6 +381,8 @@ def _leave_behind(x: Inputs, junk: float) -> None:
 def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The call patches no function of torch and leaves its global settings as they were."""
     changed = changed_by(lambda: attention.run(x, attention.arguments_for(x)))
+    if attention.has("autocast"):
+        changed += region_left_by(lambda: attention.run(x, attention.arguments_for(x)), attention.device)
     if changed:
         raise LawBroken(f"the call changed {', '.join(changed)}")
     return none("changes of torch")

@@ -7,7 +7,7 @@ import torch
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same
 from headcheck.copies import require_right_in_a_copy
 from headcheck.laws import law
-from headcheck.library import changed_by, generators_watched
+from headcheck.library import changed_by, generators_watched, region_left_by
 from headcheck.modules.noise import scaled
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import LARGER, MODULES
@@ -241,6 +241,7 @@ def nothing_global_is_touched(module: ModuleSubject[ModuleInputs], x: ModuleInpu
     before = torch.get_rng_state()
     with generators_watched() as moved:
         changed = changed_by(lambda: module.output(x))
+        changed += region_left_by(lambda: module.unused().output(x), module.device)
     if changed or moved:
         raise LawBroken(f"the call changed {', '.join([*changed, *moved])}")
     return same(torch.get_rng_state(), before, "state of the generator")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable, same
-from headcheck.given import at_least, one_in, one_of
+from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.finding import without_keys
@@ -58,8 +58,12 @@ def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInput
 @law(
     source="a call changes nothing that it is given",
     formula="each mask after f(x; M) = before, be there a query without keys or not",
-    guards="Rows without keys opened in the caller's own mask: the next layer, which is given it too, attends there.",
-    share=0.5,
+    guards="Rows without keys opened in the caller's own mask, padding written into it: the next layer is given it too.",
+    given=(
+        one_in(
+            2, having(padding=True, mask="random", mask_kind="additive", mask_shape="b1qk"), at_least(batch=2)
+        ),
+    ),
 )
 def masks_are_not_changed(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
     """Every mask holds after the call what it held before, that of a query without keys too."""

@@ -273,3 +273,18 @@ class _InPlaceOfItself(torch.autograd.Function):
 def gradient_in_place_of_the_query(call: Call) -> Any:
     followed = call.query.requires_grad and torch.is_grad_enabled()
     return clean.attention(call.but(query=_InPlaceOfItself.apply(call.query)) if followed else call)
+
+
+@fault(
+    "Scores are computed where autocast is off, and after it CUDA's flag is put where the CPU's was.",
+    breaks="state/the-library-is-left-alone",
+    naive="NO",
+    when=("torch.autocast",),
+)
+def the_other_devices_flag(call: Call) -> Any:
+    was_on = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cpu", False)
+    try:
+        return clean.attention(call)
+    finally:
+        torch.set_autocast_enabled("cpu", was_on)

@@ -200,6 +200,21 @@ class KeyMaskLostUnderAutocast(Full):
 
 
 @wrong(
+    "Padding is written into the caller's own mask of numbers, where it is one for each sequence.",
+    breaks="memory/masks-are-not-changed",
+)
+class PaddingWrittenIntoTheMask(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        own = mask is not None and mask.is_floating_point() and mask.ndim == 4 and len(mask) == len(raw)
+        if mask is not None and key_mask is not None and own:
+            mask += self.additive(key_mask)[:, None, None]
+            key_mask = None
+        return super().biases(raw, mask, key_mask, causal, asked)
+
+
+@wrong(
     "The kernel for 16 bits is not told that it is causal.",
     breaks="masks/under-autocast-later-tokens-do-not-matter-either",
 )
