@@ -83,6 +83,16 @@ class Compared:
             return 1
         return 0 if self.known and not self.verdict.unfinished else self.verdict.exit_code
 
+    def as_dict(self, file: str) -> dict[str, Any]:
+        """What the file says of the verdict, as plain data."""
+        return {
+            "file": file,
+            "exit_code": self.exit_code,
+            "new": [row.id for row in self.new],
+            "known": self.reasons,
+            "fixed": [each.reason for each in self.fixed],
+        }
+
     def lines(self, file: str) -> list[str]:
         """What to tell, a line each."""
         told = [f"baseline: {len(self.known)} broken laws are known deviations"] if self.known else []

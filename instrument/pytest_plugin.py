@@ -117,6 +117,7 @@ class LawItem(pytest.Item):
         session: Any = self.config.pluginmanager.get_plugin("headcheck-session")
         row: LawResult = session.judge(self.law)
         self.user_properties += [
+            ("subject", session.subject),
             ("law", row.id),
             ("outcome", row.outcome),
             ("examples", row.examples),
@@ -217,10 +218,11 @@ class Session:
         from headcheck.baseline import known_of, read_baseline
 
         file = self.config.getoption("--headcheck-baseline")
-        return known_of(self._subject, read_baseline(file)) if file else ()
+        return known_of(self.subject, read_baseline(file)) if file else ()
 
     @property
-    def _subject(self) -> str:
+    def subject(self) -> str:
+        """As it was named, or the default."""
         from headcheck.loading import DEFAULT
 
         return self.config.getoption("--subject") or DEFAULT
@@ -243,7 +245,7 @@ class Session:
         if self.workers is None:
             option = self.config.getoption
             plan = make_plan(
-                self._subject,
+                self.subject,
                 role=option("--headcheck-role"),
                 profile=option("--headcheck-profile"),
                 seed=option("--headcheck-seed"),
@@ -295,7 +297,7 @@ class Session:
         if self._is_left_out:
             terminalreporter.section("headcheck")
             terminalreporter.line(
-                f"{self._subject}: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them",
+                f"{self.subject}: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them",
                 red=True,
             )
         if not self.outcomes:
@@ -305,9 +307,7 @@ class Session:
         if self.outcomes["not judged"]:
             counts += f", {self.outcomes['not judged']} not judged"
         terminalreporter.section("headcheck")
-        terminalreporter.line(
-            f"{self._subject}: {counts}", red=bool(breaks), green=bool(holds and not breaks)
-        )
+        terminalreporter.line(f"{self.subject}: {counts}", red=bool(breaks), green=bool(holds and not breaks))
         for note in self.notes:
             terminalreporter.line(note)
         for each in self.fixed:

@@ -133,9 +133,12 @@ class Verdict:
             "laws": [plain(each) for each in self.laws],
         }
 
-    def to_json(self) -> str:
-        """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings."""
-        return json.dumps(strict(self.as_dict()), indent=2, allow_nan=False)
+    def to_json(self, **beside: Any) -> str:
+        """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings.
+
+        beside: what else is to stand there, such as what a baseline says of it.
+        """
+        return json.dumps(strict(self.as_dict() | beside), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
         from headcheck.console import as_text

@@ -97,6 +97,7 @@ MISTAKES = {
     "laws no-such-law": "there is no law 'no-such-law'; `headcheck laws` lists them",
     f"{KERNELS}:takes_one": "cannot be called as f(query, key, value): TypeError: takes_one() takes 1 positional",
     f"probe {KERNELS}:takes_one": "no plain call of the subject works: raised TypeError: takes_one() takes 1",
+    "golden 000/similarity --errata": "--errata is of the whole ledger: leave out '000/similarity'",
     "lawz": "did you mean the command `headcheck laws`?",
     "repaly torch-sdpa x y": "did you mean the command `headcheck replay`?",
     "probe": "the following arguments are required: SUBJECT",

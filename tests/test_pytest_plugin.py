@@ -97,6 +97,7 @@ def test_a_broken_law_fails_with_its_counterexample(tmp_path: Path, spread: tupl
     assert row["outcome"] == "holds"
     assert int(row["examples"] or 0) > 0
     assert 0 <= float(row["worst_error_over_bound"] or -1) <= 1
+    assert row["subject"] == f"{KERNELS}:wrong_scale"
 
 
 def test_a_run_that_judged_nothing_does_not_pass(pytester: pytest.Pytester) -> None:

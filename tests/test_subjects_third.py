@@ -344,8 +344,12 @@ def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     (tmp_path / "b.toml").write_text(LISTED.format(law=listed), encoding="utf-8")
     subject = f"{tmp_path}/wrong.py:attention"
     options = ["--profile", "quick", "--dtype", "float32", "--law", "masks/the-future", "-n", "1", "-q"]
-    assert main(["verify", subject, *options, "--baseline", str(tmp_path / "b.toml")]) == code
+    baseline, verdict = str(tmp_path / "b.toml"), tmp_path / "v.json"
+    assert main(["verify", subject, *options, "--baseline", baseline, "--json", str(verdict)]) == code
     assert "baseline:" in capsys.readouterr().out
+    said = json.loads(verdict.read_text())["baseline"]
+    assert (said["file"], said["exit_code"]) == (baseline, code)
+    assert bool(said["known"]) is (code == 0)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for; 0 where the ledger is right, 1 where the documents do otherwise."""
     text = _text_module()
     if arguments.id:
+        listed = next((name for name in ("errata", "missing", "json") if getattr(arguments, name)), None)
+        if listed:
+            raise HeadcheckError(f"--{listed} is of the whole ledger: leave out {arguments.id!r}")
         return _show(arguments.id, text)
     if arguments.errata:
         print(text.errata())

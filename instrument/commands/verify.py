@@ -118,8 +118,8 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
         print(short(verdict, compared.reasons), file=console.file)
     for bug in workers.bugs:
         say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
-    exit_code = verdict.exit_code
+    exit_code, beside = verdict.exit_code, {}
     if known is not None:
-        exit_code = compared.exit_code
+        exit_code, beside = compared.exit_code, {"baseline": compared.as_dict(arguments.baseline)}
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code if write_json(arguments.json, verdict) else 2, summary(verdict)
+    return exit_code if write_json(arguments.json, verdict, **beside) else 2, summary(verdict)

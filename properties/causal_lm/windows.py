@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, none
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import at_least
 from headcheck.laws import law
-from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
+from headcheck.modules.causal_lm import LONGEST, CausalLMSubject, TokenInputs
 
 WINDOW = "Beltagy et al. 2020, section 3.1: each position attends to a window of fixed width"
 
@@ -17,6 +17,16 @@ def _changed(model: CausalLMSubject, x: TokenInputs, upto: int) -> TokenInputs:
     tokens = x.tokens.clone()
     tokens[:, :upto] = x.other_tokens(model.vocab)[:, :upto]
     return x.but(tokens=tokens)
+
+
+def _past_the_window(model: CausalLMSubject, x: TokenInputs) -> TokenInputs:
+    """The tokens, again and again until there are more than a position sees."""
+    longer: int = model.declaration.reach + 2
+    if x.length > model.declaration.reach:
+        return x
+    if longer > min(model.max_length or LONGEST, LONGEST):
+        raise NotApplicable("its window is as wide as the longest sequence of a law")
+    return x.but(tokens=x.tokens.repeat(1, longer)[:, :longer])
 
 
 @law(
@@ -29,6 +39,7 @@ def _changed(model: CausalLMSubject, x: TokenInputs, upto: int) -> TokenInputs:
 )
 def tokens_out_of_reach_do_not_matter(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """Whatever stands further back than the window is wide, the logits stay; with a cache too."""
+    x = _past_the_window(model, x)
     first = max(1, min(x.cut, x.length - model.declaration.reach))
     other, seen = _changed(model, x, first), slice(first + model.declaration.reach - 1, None)
     yield model.close(model(other)[:, seen], model(x)[:, seen], x, "logits out of reach")
@@ -47,6 +58,7 @@ def tokens_out_of_reach_do_not_matter(model: CausalLMSubject, x: TokenInputs) ->
 )
 def the_furthest_token_in_reach_counts(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """The token at the edge of the window has an influence on the logits, in each row."""
+    x = _past_the_window(model, x)
     edge = max(0, min(x.cut, x.length - model.declaration.reach))
     place = edge + model.declaration.reach - 1
     tokens = x.tokens.clone()

@@ -975,6 +975,18 @@ def window_of_three() -> nn.Module:
     return window_of(3)
 
 
+@right(
+    "One layer with a window of more tokens than the shortest sequences have.", reach=12, full_context=False
+)
+def window_of_twelve() -> nn.Module:
+    return window_of(12)
+
+
+@right("One layer with a window that no sequence of a law is longer than.", reach=1000, full_context=False)
+def window_of_a_thousand() -> nn.Module:
+    return window_of(1000)
+
+
 @right("Documents in one sequence are kept apart.", packed=True)
 def documents_apart() -> nn.Module:
     return Packing()
@@ -999,6 +1011,16 @@ def two_ways() -> nn.Module:
 )
 def window_too_wide() -> nn.Module:
     return window_of(4)
+
+
+@wrong(
+    "A window of one token too many, where it is wide.",
+    breaks="windows/tokens-out-of-reach-do-not-matter",
+    reach=12,
+    full_context=False,
+)
+def wide_window_too_wide() -> nn.Module:
+    return window_of(13)
 
 
 @wrong(
