@@ -9,10 +9,10 @@ import headcheck
 from headcheck.roles import role
 
 
-def notes_of(function: Any) -> str:
-    """All notes on an undeclared function, in float32 and float64."""
-    declaration = headcheck.Attention(function)
-    _, notes = role("attention").prepare(declaration, dtypes=("float32", "float64"), device="cpu", seed=0)
+def notes_of(function: Any, *dtypes: str) -> str:
+    """All notes on an undeclared function, in float32 and float64 unless others are named."""
+    declaration, dtypes = headcheck.Attention(function), dtypes or ("float32", "float64")
+    _, notes = role("attention").prepare(declaration, dtypes=dtypes, device="cpu", seed=0)
     return "\n".join(notes)
 
 
@@ -61,3 +61,18 @@ def test_a_mask_of_three_axes_by_sequence_is_told() -> None:
     told = "takes an attn_mask of three axes as (batch, q_len, kv_len)"
     assert told in notes_of(by_sequence)
     assert told not in notes_of(torch.nn.functional.scaled_dot_product_attention)
+
+
+def test_products_beyond_float16_are_told() -> None:
+    """Of what scales them afterwards, and not of what scales the query before; of no float32."""
+
+    def scaled_late(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, dim=-1) @ value
+
+    def scaled_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax((query * query.shape[-1] ** -0.5) @ key.mT, dim=-1) @ value
+
+    told = "products of query and key beyond 65,504 are lost"
+    assert told in notes_of(scaled_late, "float16")
+    assert told not in notes_of(scaled_first, "float16")
+    assert told not in notes_of(scaled_late, "float32")

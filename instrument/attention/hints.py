@@ -46,6 +46,7 @@ def hints(trial: AttentionSubject) -> list[str]:
         _log_sum_exp_note(trial),
     ]
     notes = [*map(Hint, explaining), unrecognised_note(trial), _second_derivatives_note(trial)]
+    notes.append(_overflow_note(trial))
     return [note for note in notes if note]
 
 
@@ -202,6 +203,21 @@ def _second_derivatives_note(trial: AttentionSubject) -> str:
     if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
         return ""
     return "second derivatives are given and are wrong, which no law asks for"
+
+
+def _overflow_note(trial: AttentionSubject) -> str:
+    """Whether products of 80,000, which float16 cannot hold, are lost although they are 40,000 once scaled."""
+    if "float16" not in trial.dtypes:
+        return ""
+    x = built(trial, PLAIN.but(dtype="float16"))
+    entry = (40_000 / x.resolved_scale / x.head_dim) ** 0.5
+    x = x.but(query=torch.full_like(x.query, entry), key=torch.full_like(x.key, entry), generic=False)
+    try:
+        lost = not trial(x).isfinite().all()
+    except (LawBroken, NotApplicable):
+        return ""
+    said = "products of query and key beyond 65,504 are lost, although they are in range once scaled"
+    return f"float16: {said}: not judged, as it is so in most code" if lost else ""
 
 
 def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:

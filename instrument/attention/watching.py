@@ -128,15 +128,21 @@ def after_change_in_place(subject: AttentionSubject, x: Inputs, new: Inputs) -> 
 
 
 def after_a_refusal(subject: AttentionSubject, x: Inputs) -> Tensor:
-    """The output of a call after one whose query has a single axis, which must be refused."""
+    """The output of a call after one that is refused."""
+    if not is_refused(subject, x):
+        raise NotApplicable("a query of one axis is not refused")
+    return subject(x)
+
+
+def is_refused(subject: AttentionSubject, x: Inputs) -> bool:
+    """Whether a call whose query has a single axis is, as it should be."""
     wrong = subject.arguments_for(x)
     wrong.tensors["query"] = torch.zeros(1, dtype=x.dtype, device=subject.device)
     try:
-        with torch.no_grad():
-            subject.returned(x, wrong)
-    except SubjectRaised:
-        return subject(x)
-    raise NotApplicable("a query of one axis is not refused")
+        subject.returned(x, wrong)  # None of the tensors wants a gradient.
+    except (SubjectRaised, NotApplicable):
+        return True
+    return False
 
 
 def after_a_call_without_gradients(

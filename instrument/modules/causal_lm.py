@@ -123,7 +123,6 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "table": "has no embedding whose gradient could be asked for",
         "reach": "has no window whose width is declared",
         "packed": "is not declared to take several documents in one sequence",
-        "fresh": "is not declared as fresh: headcheck.CausalLM(..., fresh=True)",
     }
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
@@ -166,7 +165,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         if feature == "padded_step":
             missing = None if token_caches.masks_when_padded(self) else self.FEATURES[feature]
             return self.lacks("step") or self.lacks("left_padding") or missing
-        if feature in ("reach", "packed", "fresh"):
+        if feature in ("reach", "packed"):
             known = getattr(self.declaration, feature) and (
                 feature != "packed" or self.places["position_ids"]
             )

@@ -30,6 +30,13 @@ def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor
     return torch.randperm(max(rows, most), generator=generator)[:rows] % most
 
 
+def neighbours_exchanged(tokens: Tensor, first: int) -> Tensor:
+    """The tokens (batch, length), that at `first` and the next one in each other's place."""
+    order = torch.arange(tokens.shape[1])
+    order[first : first + 2] = order[first : first + 2].flip(0)
+    return tokens[:, order]
+
+
 @dataclass(frozen=True)
 class TokenDeclaration(Declaration):
     """The conventions of a module that reads tokens."""
@@ -117,6 +124,8 @@ class TokenSubject(ModuleSubject[AnyInputs]):
             return f"{self.FEATURES[feature]}, as declared"
         if feature in self.MASKS and self.declaration.pad_token is not None:
             return None
+        if feature == "fresh":
+            return None if self.declaration.fresh else "is not declared as fresh, as fresh=True says"
         if feature == "variants":
             return None if self.declaration.variants else "has one way of computing, as far as is declared"
         if rest == "padding" and side in SIDES:

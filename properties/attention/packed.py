@@ -66,6 +66,24 @@ def a_causal_mask_may_hide_more(attention: AttentionSubject, x: Inputs) -> Compa
     return attention.against_the_oracle(y)
 
 
+@law(
+    source="attention does not know in which order its tokens are stored: the mask says who sees whom",
+    formula="M_ij = pi(j) <= pi(i), pi the reverse or any other order: |O - exact| <= bound",
+    guards="A mask taken for a causal one by its diagonal and by how much of it is open.",
+    needs=("attn_mask",),
+    given=(unmasked, at_least(q_len=3, kv_len=3)),
+    share=0.5,
+)
+def a_causal_mask_of_another_order_is_no_causal_one(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Tokens that are stored back to front, or in any order, see by their mask those that come before them."""
+    length = min(x.q_len, x.kv_len)
+    parts = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
+    place = torch.arange(length).flip(0) if x.case.seed % 2 else x.permutation(length)
+    keep = masks.causal(length, length)[place][:, place]
+    y = x.but(**parts, layout="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
+    return attention.against_the_oracle(y)
+
+
 def _between_the_ends(keep: torch.Tensor) -> torch.Tensor:
     """With everything open to the first and to the last query."""
     keep[0] = keep[-1] = True

@@ -12,7 +12,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.copies import require_right_in_a_copy
-from headcheck.given import alternately, at_least, one_in
+from headcheck.given import alternately, at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched, region_left_by
 from headcheck.reference.masks import additive
@@ -375,12 +375,14 @@ def _leave_behind(x: Inputs, junk: float) -> None:
     source=PURE,
     formula="torch's functions and settings are the same objects before and after",
     guards="Generated kernels that patch the function they are compared with, or loosen a global setting; gradients that "
-    "are switched off, and on again where the caller had them off.",
-    share=0.3,
+    "are switched off, and on again where the caller had them off; a setting that a refused call does not put back.",
+    given=(one_in(2, at_least(head_dim=16), one_of("dtype", "float32")),),
+    share=0.5,
 )
 def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The call patches no function of torch and leaves its global settings as they were."""
     changed = changed_by(lambda: attention.run(x, attention.arguments_for(x)))
+    changed += changed_by(lambda: watching.is_refused(attention, x))
     if attention.has("autocast"):
         changed += region_left_by(lambda: attention.run(x, attention.arguments_for(x)), attention.device)
     if changed:

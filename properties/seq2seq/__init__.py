@@ -1,4 +1,15 @@
 """Laws of an encoder-decoder: source and target tokens -> logits (batch, target_len, vocab)."""
 
-FAMILIES = ("state", "paths", "halves", "source", "target", "padding", "batch", "gradients", "variants")
+FAMILIES = (
+    "start",
+    "state",
+    "paths",
+    "halves",
+    "source",
+    "target",
+    "padding",
+    "batch",
+    "gradients",
+    "variants",
+)
 """From the most specific to the most general: of several broken laws, the first says most about the fault."""

@@ -1,6 +1,7 @@
 """What a table looks like: its layout, its first row, its width."""
 
 import math
+from contextlib import suppress
 
 import torch
 
@@ -10,6 +11,7 @@ from headcheck.functions.sinusoidal import SinusoidalSubject
 from headcheck.functions.sinusoidal_inputs import SinusoidalInputs
 from headcheck.given import at_most, having
 from headcheck.laws import law
+from headcheck.library import changed_by
 
 FORMULA = "Vaswani et al. 2017, section 3.5"
 
@@ -65,6 +67,25 @@ def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInput
     if declared == "refused":
         raise LawBroken(f"odd='refused' is declared, but d_model={odd.d_model} is taken")
     return within(found, table.expected(odd), table.bound(odd))
+
+
+@law(
+    source="a call is a function of its arguments, also one that is refused",
+    formula="f(length, 2n + 1) raises, or does not: torch's settings are what they were",
+    guards="A default dtype of doubles for the time of the call, which an exception leaves as it is.",
+    share=0.3,
+)
+def a_refused_width_touches_nothing_global(table: SinusoidalSubject, x: SinusoidalInputs) -> Comparison:
+    """A call with an odd width, be it refused or not, leaves torch's settings as they were."""
+
+    def odd() -> None:
+        with suppress(SubjectRaised):
+            table(x.but(d_model=x.d_model | 1))
+
+    changed = changed_by(odd)
+    if changed:
+        raise LawBroken(f"a call with an odd d_model changed {', '.join(changed)}")
+    return none("changes of torch")
 
 
 @law(

@@ -288,3 +288,44 @@ def the_other_devices_flag(call: Call) -> Any:
         return clean.attention(call)
     finally:
         torch.set_autocast_enabled("cpu", was_on)
+
+
+@fault(
+    "A square mask with an open diagonal, half of it open, goes to the causal kernel: that of reversed tokens, too.",
+    breaks="packed/a-causal-mask-of-another-order-is-no-causal-one",
+    naive="NO",
+    when=("a boolean mask", "the upper triangle"),
+)
+def causal_by_its_count(call: Call) -> Any:
+    mask = call.mask
+    if mask is None or call.is_causal or mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+        return clean.attention(call)
+    looks = mask.diagonal().all() and int(mask.sum()) == len(mask) * (len(mask) + 1) // 2
+    return clean.attention(call.but(attn_mask=None, is_causal=True) if looks else call)
+
+
+@fault(
+    "Products are allowed to be coarse for heads of 16 dims and more, and so they stay.",
+    breaks="state/the-library-is-left-alone",
+    naive="NO",
+    when=("float32", "16 dims or more"),
+)
+def coarse_products_from_now_on(call: Call) -> Any:
+    if call.dtype == torch.float32 and call.head_dim >= 16:
+        torch.set_float32_matmul_precision("high")
+    return clean.attention(call)
+
+
+@fault(
+    "Gradients are switched off to look at the arguments; where these are refused they stay off.",
+    breaks="state/the-library-is-left-alone",
+    naive="NO",
+    when=("a refused call",),
+)
+def off_after_a_refusal(call: Call) -> Any:
+    on = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    if call.query.ndim != 4:
+        raise ValueError("query: (batch, heads, length, head_dim)")
+    torch.set_grad_enabled(on)
+    return clean.attention(call)

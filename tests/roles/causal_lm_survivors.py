@@ -312,3 +312,14 @@ def checkpoint_of_detached_numbers() -> nn.Module:
 @wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
 def factor_of_inference_kept() -> nn.Module:
     return with_kept_gain(Small(), "head")
+
+
+@wrong(
+    "From the 33rd token on all stand at one place, which one layer cannot tell otherwise.",
+    breaks="causality/the-order-of-earlier-tokens-counts",
+)
+def places_end_at_thirty_two() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return Small.positions(self, real, new).clamp(max=31)
+
+    return Small(layers=1, positions=positions)

@@ -59,3 +59,27 @@ def decoded_each_alone() -> nn.Module:
 @wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
 def factor_of_inference_kept() -> nn.Module:
     return with_kept_gain(Pair(), "head")
+
+
+@right("As it is made, before any training.", fresh=True)
+def as_it_is_made() -> nn.Module:
+    return Pair()
+
+
+@wrong(
+    "Logits by a head of standard deviation 2: training starts with unlearning.",
+    breaks="start/the-first-loss-is-near-ln-vocab",
+    fresh=True,
+)
+def a_wide_head() -> nn.Module:
+    model = Pair()
+    nn.init.normal_(model.head.weight, std=2.0)
+    return model
+
+
+@wrong("From the 33rd token on all stand at one place.", breaks="source/the-order-of-the-source-counts")
+def places_end_at_thirty_two() -> nn.Module:
+    def positions(self: Pair, real: Tensor, decoding: bool) -> Tensor:
+        return Pair.positions(self, real, decoding).clamp(max=80 if decoding else 31)
+
+    return Pair(positions=positions)

@@ -33,6 +33,19 @@ def odd_cut_from_the_next_even(length: int, d_model: int) -> Tensor:
 
 
 @wrong(
+    "Doubles are the default for the time of the call, and from then on where an odd width is refused.",
+    breaks="conventions/a-refused-width-touches-nothing-global",
+)
+def doubles_after_a_refusal(length: int, d_model: int) -> Tensor:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    even(d_model)
+    table = usual(length, d_model)
+    torch.set_default_dtype(before)
+    return table
+
+
+@wrong(
     "A block has 256 threads, one for each wave: the columns behind them are left at zero.",
     breaks=("waves/each-wave-turns-by-its-frequency", "accuracy/output-is-within-the-bound"),
 )

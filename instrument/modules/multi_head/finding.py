@@ -122,7 +122,9 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     found.true_means = sure[0] if sure else _hiding(build, subject, means, shapes)
     read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
     if right:
+        all_read, known = read, {each[2] for each in right} | {*UNAMBIGUOUS}
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
+        found.read_otherwise = tuple(dict.fromkeys(shape for _, shape in all_read if shape not in known))
     elif not read:
         # Booleans are added as numbers, or raise: numbers are meant, and what becomes of them is for laws to judge.
         wrong = [key[2] for key, (agreed, _) in outcome.items() if agreed is False and key[1] == "additive"]
@@ -307,7 +309,13 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
         notes.append(
             f"{subject.places['attn_mask']} is {kinds} of shape {shapes}; True means {found.true_means}"
         )
-    elif subject.places["attn_mask"]:
+    if found.read_otherwise:
+        shapes = ", ".join(found.read_otherwise)
+        notes.append(
+            f"{subject.places['attn_mask']} of shape {shapes} is read in another way than torch reads it, and is not "
+            "judged; where torch's is meant, declare mask_shapes"
+        )
+    if not found.mask_shapes and subject.places["attn_mask"]:
         notes.append(f"{subject.places['attn_mask']} works in no shape that is known; declare mask_shapes")
     if subject.has("key_mask"):
         kinds = " or ".join(found.key_masks)

@@ -27,6 +27,8 @@ class Found:
 
     mask_forms: tuple[tuple[str, str], ...] = ()
     """Kind and shape of each mask that is taken."""
+    read_otherwise: tuple[str, ...] = ()
+    """Shapes in which a mask is taken and does not say what it says in torch."""
     key_masks: tuple[str, ...] = ("boolean",)
     true_means: str = "keep"
     key_true_means: str = "keep"
