@@ -15,13 +15,13 @@ from random import Random
 from typing import Any
 
 import hypothesis
-import torch
 from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
 from headcheck.hangs import Hangs
 from headcheck.laws import Law
+from headcheck.library import put_back
 from headcheck.minimise import minimise
 from headcheck.roles import Role
 from headcheck.time_limits import OutOfTime, time_limit
@@ -182,7 +182,7 @@ class Engine:
         except MemoryError:
             return Judged(case, error="ran out of memory")
         finally:
-            torch.set_flush_denormal(False)  # Hypothesis draws no numbers where a call has turned it on.
+            put_back()  # Where a call has changed a setting, what comes after is not to be judged by it.
         self.hangs.came_back(time.perf_counter() - began)
         if not comparisons:
             return Judged(case)

@@ -75,6 +75,12 @@ _USUAL = {
 """What laws expect, and what is set while a call is watched: a setting that an earlier call left behind shows again."""
 
 
+def put_back() -> None:
+    """Set what a call may have left otherwise, so that it shows in its own law, and nothing else fails of it."""
+    for name, usual in _USUAL.items():
+        _set(name, usual)
+
+
 def functions_replaced() -> list[str]:
     """The functions of torch that are not the ones headcheck was imported with; they are put back."""
     replaced = []

@@ -65,6 +65,7 @@ class Problem:
             sinks=self.sinks,
         )
 
+    @torch.enable_grad()
     def log_sum_exp_gradients(self, cotangent: Float[Tensor, "batch heads q_len"]) -> dict[str, Tensor]:
         """The exact gradient of sum(log-sum-exp x cotangent), of query, key and sinks; every query has a key."""
         given = {"query": self.query, "key": self.seen_key, "sinks": self.sinks}

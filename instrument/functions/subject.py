@@ -250,6 +250,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """The right answer, in float64."""
         return self.exact(x, {name: each.double() for name, each in x.tensors.items()})
 
+    @torch.enable_grad()  # A call before may have left them off, which another law tells.
     def exact_gradients(self, x: AnyInputs, cotangent: Tensor) -> dict[str, Tensor]:
         """The gradients of the reference, in float64."""
         tensors = {name: each.double().requires_grad_() for name, each in x.tensors.items()}

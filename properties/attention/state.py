@@ -384,7 +384,8 @@ def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Compari
     changed = changed_by(lambda: attention.run(x, attention.arguments_for(x)))
     changed += changed_by(lambda: watching.is_refused(attention, x))
     if attention.has("autocast"):
-        changed += region_left_by(lambda: attention.run(x, attention.arguments_for(x)), attention.device)
+        arguments = attention.arguments_for(x)
+        changed += region_left_by(lambda: attention.returned(x, arguments), attention.device)
     if changed:
         raise LawBroken(f"the call changed {', '.join(changed)}")
     return none("changes of torch")

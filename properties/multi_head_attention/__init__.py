@@ -8,6 +8,7 @@ FAMILIES = (
     "dropout",
     "returned",
     "masks",
+    "autocast",
     "heads",
     "scores",
     "symmetry",

@@ -17,7 +17,6 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 HIDDEN = "a masked key has the weight 0: Vaswani et al. 2017, section 3.2.3"
 FORMS = "the forms of a mask are ways of writing one thing"
-AUTOCAST = "torch.autocast: matrix products are made in bfloat16, and no argument of the module changes"
 UNMASKED = having(mask="none", padding=False)
 
 
@@ -37,29 +36,6 @@ def masked_keys_do_not_matter(attention: MultiHeadSubject, x: MultiHeadInputs) -
     return attention.close_between(
         x.rows_of(attention(other), rows), x.rows_of(attention(masked), rows), masked, other
     )
-
-
-@law(
-    source=AUTOCAST,
-    formula="under autocast: K, V a thousand times as large where masked, f the same",
-    guards="A mask of the least number of float32, which 16 bits cannot hold; a path of 16 bits that lacks a mask.",
-    needs=("attn_mask",),
-    given=(UNMASKED, at_least(q_len=2, kv_len=2)),
-    share=0.5,
-)
-def masked_keys_do_not_matter_under_autocast_either(
-    attention: MultiHeadSubject, x: MultiHeadInputs
-) -> Comparison:
-    """A module that computes under autocast takes its masks there, of either kind, and what they hide does not matter."""
-    x = x.in_float32()
-    narrow = attention.under_autocast(x)
-    kept = attention.some_keys(x)
-    masked = x.masked(kept.expand(len(x.query), 1, x.query.shape[1], -1))
-    if attention.has("key_mask") and x.case.seed % 2:
-        masked = x.but(is_real=kept.expand(len(x.query), -1))
-    calls = (masked.with_louder_keys(~kept), masked)
-    found, expected = (x.rows_of(narrow(each), kept.nonzero()[:, 0]) for each in calls)
-    return narrow.close(found, expected, masked, "output under autocast")
 
 
 @law(
@@ -231,27 +207,6 @@ def under_a_causal_mask_later_tokens_do_not_matter(
     places = (torch.arange(kv_len) >= cut).expand(len(x.query), -1)
     other = x.with_other_keys(places, "later")
     return attention.close_between(attention(other)[:, :cut], attention(x)[:, :cut], x, other)
-
-
-@law(
-    source=AUTOCAST,
-    formula="under autocast: keys j > i a thousand times as large, f(x)_i the same",
-    guards="A triangle that the path of 16 bits lacks.",
-    given=(having(mask="causal"), one_in(2, having(mode="self", flag=True)), at_least(q_len=2, kv_len=2)),
-)
-def under_autocast_later_tokens_do_not_matter_either(
-    attention: MultiHeadSubject, x: MultiHeadInputs
-) -> Comparison:
-    """A module that computes under autocast is causal there, too, where it is told to be."""
-    if x.case.mask != "causal" and not attention.declaration.causal:
-        raise NotApplicable("takes no causal mask")
-    x = x.in_float32()
-    x = x.masked(None) if attention.declaration.causal else x
-    narrow = attention.under_autocast(x.masked(None))
-    kv_len = x.keys.shape[1]
-    cut = 1 + x.case.seed % (min(x.query.shape[1], kv_len - 1) or 1)
-    louder = x.with_louder_keys(torch.arange(kv_len) >= cut)
-    return narrow.close(narrow(louder)[:, :cut], narrow(x)[:, :cut], x, "output under autocast")
 
 
 @law(

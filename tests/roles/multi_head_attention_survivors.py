@@ -190,7 +190,7 @@ class SingleQueriesLearnNothing(Plain):
 
 @wrong(
     "The kernel for 16 bits is not handed the mask of the keys.",
-    breaks="masks/masked-keys-do-not-matter-under-autocast-either",
+    breaks="autocast/masked-keys-do-not-matter",
 )
 class KeyMaskLostUnderAutocast(Full):
     def biases(
@@ -216,7 +216,7 @@ class PaddingWrittenIntoTheMask(Full):
 
 @wrong(
     "The kernel for 16 bits is not told that it is causal.",
-    breaks="masks/under-autocast-later-tokens-do-not-matter-either",
+    breaks="autocast/later-tokens-do-not-matter",
 )
 class NotCausalUnderAutocast(Full):
     def biases(

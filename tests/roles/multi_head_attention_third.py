@@ -84,7 +84,7 @@ class FoldedByEachEval(Full):
 
 @wrong(
     "The mask is the least number in the dtype of the weights, which the scores cannot hold under autocast.",
-    breaks="masks/masked-keys-do-not-matter-under-autocast-either",
+    breaks="autocast/masked-keys-do-not-matter",
 )
 class LeastNumberOfTheWeights(Plain):
     def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:

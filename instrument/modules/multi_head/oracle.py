@@ -45,6 +45,7 @@ def expected_weights(x: MultiHeadInputs, visible: Tensor) -> Tensor:
     return weights[""]
 
 
+@torch.enable_grad()
 def expected_gradients(x: MultiHeadInputs, visible: Tensor, cotangent: Tensor) -> dict[str, Tensor]:
     """The gradient of sum(output x cotangent) for each weight, and for query, key and value where they are given."""
     weights = {name: each.clone().requires_grad_() for name, each in x.weights.items()}
