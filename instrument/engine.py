@@ -120,6 +120,7 @@ class Engine:
         self.replay = replay
         self.watch = watch
         self.hangs: Hangs[Judged] = Hangs()
+        put_back()  # What it was tried with before may have left something otherwise.
         self.until = math.inf
         """When a time box ends, by the monotonic clock; without one the same seed gives the same rows."""
 

@@ -13,7 +13,6 @@ from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
 from headcheck.errors import CaseError, HeadcheckError, SubjectError
 from headcheck.laws import Law
-from headcheck.library import put_back
 from headcheck.loading import load
 from headcheck.recipes import Recipe
 from headcheck.recognising import is_declaration, made, role_name
@@ -155,7 +154,6 @@ class Loaded:
             subject, notes = role.prepare(
                 self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
             )
-        put_back()
         engine = Engine(role, subject, self.plan.profile, self.plan.seed, self.plan.replay)
         return Prepared(self.introduction(tuple(notes)), engine)
 

@@ -308,6 +308,7 @@ def causal_by_its_count(call: Call) -> Any:
     "Products are allowed to be coarse for heads of 16 dims and more, and so they stay.",
     breaks="state/the-library-is-left-alone",
     naive="NO",
+    peril="patches",
     when=("float32", "16 dims or more"),
 )
 def coarse_products_from_now_on(call: Call) -> Any:
@@ -320,6 +321,7 @@ def coarse_products_from_now_on(call: Call) -> Any:
     "Gradients are switched off to look at the arguments; where these are refused they stay off.",
     breaks="state/the-library-is-left-alone",
     naive="NO",
+    peril="patches",
     when=("a refused call",),
 )
 def off_after_a_refusal(call: Call) -> Any:
