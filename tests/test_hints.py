@@ -76,3 +76,16 @@ def test_products_beyond_float16_are_told() -> None:
     assert told in notes_of(scaled_late, "float16")
     assert told not in notes_of(scaled_first, "float16")
     assert told not in notes_of(scaled_late, "float32")
+
+
+def test_a_window_of_one_width_is_told() -> None:
+    """A pair is given, which raises where a number is compared."""
+
+    def windowed(query: Tensor, key: Tensor, value: Tensor, window: int | None = None) -> Tensor:
+        distance = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
+        mask = distance.abs() < window if window else None
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+
+    told = "a window is given as (left, right)"
+    assert told in notes_of(windowed)
+    assert told not in notes_of(torch.nn.functional.scaled_dot_product_attention)

@@ -43,6 +43,7 @@ def hints(trial: AttentionSubject) -> list[str]:
         *_otherwise(trial),
         _causal_note(trial),
         _mask_note(trial),
+        _window_note(trial),
         _log_sum_exp_note(trial),
     ]
     notes = [*map(Hint, explaining), unrecognised_note(trial), _second_derivatives_note(trial)]
@@ -109,6 +110,16 @@ def _mask_note(trial: AttentionSubject) -> str:
         return ""
     kind, words = ("boolean", "an additive") if other == "additive" else ("additive", "a boolean")
     return f"{words} attn_mask has another effect than torch's: if none is meant, --declare masks={kind}"
+
+
+def _window_note(trial: AttentionSubject) -> str:
+    """Whether a window is no pair to the function."""
+    if not trial.has("window"):
+        return ""
+    why = attempt(trial, PLAIN.but(dtype=trial.dtypes[0], window=(1, 1)))
+    if why is None or not why.startswith("raised TypeError"):
+        return ""
+    return "a window is given as (left, right); where one width is meant, put a function around (docs/adapting.md)"
 
 
 def _misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
