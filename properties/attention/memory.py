@@ -116,7 +116,7 @@ def output_has_the_right_form(attention: AttentionSubject, x: Inputs) -> Compari
 @law(
     source="the canonical call changes nothing that it is given",
     formula="Q, K, V, mask after the call = before",
-    guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good; a backward"
+    guards="Scaling the query in place, writing -inf into the caller's mask, transposing buffers for good; a backward "
     "pass that puts gradients where the inputs are.",
     given=(alternately((thousands_of_numbers,), (boolean_mask,), (boolean_mask,), ()),),
 )
