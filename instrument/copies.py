@@ -17,15 +17,18 @@ def require_right_in_a_copy(compare: Callable[[], Iterable[Comparison]], device:
     """
     if device != "cpu" or not can_fork():
         raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
-    fate = fate_of(lambda: _hold(compare), PATIENCE_S)
+    fate = fate_of(lambda: not any(each.broken for each in compare()), PATIENCE_S)
+    if fate == "no" and fate_of(lambda: _does_not_apply(compare), PATIENCE_S) == "yes":
+        raise NotApplicable(f"cannot be called {where}, as a copy of the process found")
     if fate in ("no", "died"):
         raise LawBroken(f"{where} the output is another than outside, or the call raises or crashes")
     if fate == "hung":
         raise NotApplicable("has no gradients, as declared, and a copy of the process that was asked hung")
 
 
-def _hold(compare: Callable[[], Iterable[Comparison]]) -> bool:
+def _does_not_apply(compare: Callable[[], Iterable[Comparison]]) -> bool:
     try:
-        return not any(each.broken for each in compare())
+        list(compare())
     except NotApplicable:
         return True
+    return False

@@ -208,3 +208,12 @@ def test_positions_stay_within_the_span_of_their_case(order: str, spacing: float
 def test_a_rotary_function_is_recognised_by_its_name() -> None:
     """apply_rotary_emb and rope need no --role."""
     assert headcheck.verify(rotary, profile="quick", dtype="float32", laws="norms").role == "rotary"
+
+
+def test_what_refuses_vmap_in_a_copy_is_not_said_to_hold() -> None:
+    """A buffer that is written to cannot be mapped over, as a copy of the process finds of what has no gradients."""
+    declaration = RIGHT["rotary/one-buffer-for-all-calls"].declaration()
+    verdict = headcheck.verify(declaration, profile="quick", laws="mapped-calls")
+    (row,) = verdict.laws
+    assert row.outcome == "not-applicable"
+    assert "cannot be called under torch.func.vmap" in row.reason

@@ -46,8 +46,8 @@ def hints(trial: AttentionSubject) -> list[str]:
         _window_note(trial),
         _log_sum_exp_note(trial),
     ]
-    notes = [*map(Hint, explaining), unrecognised_note(trial), _second_derivatives_note(trial)]
-    notes.append(_overflow_note(trial))
+    told = [unrecognised_note(trial), _second_derivatives_note(trial), _overflow_note(trial)]
+    notes = [*map(Hint, explaining), *told]
     return [note for note in notes if note]
 
 

@@ -189,20 +189,22 @@ def inference_mode_leaves_nothing_behind(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Iterator[Comparison]:
     """The first call, in inference mode, gives what it gives outside, and the same module can be trained after it."""
-    used, plain = module.unused(), module(x)
+    used = module.unused()
 
     def there() -> Comparison:
         with torch.inference_mode():
             first = used.output(x).clone()
-        return module.close(first.cpu(), plain, x, "output in inference mode")
+        return module.close(first.cpu(), module(x), x, "output in inference mode")
 
     if module.declaration.gradients is False:
         require_right_in_a_copy(lambda: [there()], module.device, "in torch.inference_mode")
         yield none("outputs that are other in inference mode")
         return
-    meant = _whether_finite(module.unused(), x)
-    yield there()
-    yield same(_whether_finite(used, x), meant, "whether each gradient after it is finite")
+    yield there()  # First, for what is kept to be of this call: a function is asked as it is.
+    found, meant = _whether_finite(used, x), _whether_finite(module.unused(), x)
+    if len(found) != len(meant):
+        raise LawBroken("after a call in inference mode the output carries no gradient")
+    yield same(found, meant, "whether each gradient after it is finite")
 
 
 def _whether_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> torch.Tensor:
