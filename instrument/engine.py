@@ -143,9 +143,7 @@ class Engine:
         began, inside = time.perf_counter(), self.subject.seconds
         lacking = [reason for feature in law.needs if (reason := self.subject.lacks(feature))]
         if lacking:
-            return LawResult(
-                law.id, law.statement, "not-applicable", reason="; ".join(dict.fromkeys(lacking))
-            )
+            return law.not_applicable("; ".join(dict.fromkeys(lacking)))
         tally = _Tally()
         glances = self._glances(law)
         for number, case in enumerate(islice(self.seeded(law), glances if glance else None)):

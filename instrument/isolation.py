@@ -149,8 +149,7 @@ class Workers:
         if self._crash_of in (None, task.law_id):
             self._crash_of = task.law_id
             return self._broken(task, self._crash, None, 0)
-        law = task.law
-        return LawResult(law.id, law.statement, "not-applicable", reason=f"not asked: {self._crash}")
+        return task.law.not_applicable(f"not asked: {self._crash}")
 
     def _start(self) -> None:
         process, connection = start(self.plan, work)
@@ -312,8 +311,7 @@ class Workers:
         law = self._finished(worker).law
         self.bugs.append(f"law {law.id}, case '{worker.case}'\n{problem}")
         last_line = problem.strip().rsplit("\n", 1)[-1]
-        reason = f"a bug in headcheck: {last_line}"
-        return LawResult(law.id, law.statement, "not-applicable", reason=reason)
+        return law.not_applicable(f"a bug in headcheck: {last_line}")
 
     def _broken(self, task: Task, why: str, case: str | None, cases: int) -> LawResult:
         law, plan = task.law, self.plan.of(task.subject)

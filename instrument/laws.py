@@ -18,6 +18,7 @@ from headcheck.comparison import Comparison
 from headcheck.errors import HeadcheckError
 from headcheck.given import Choice
 from headcheck.ids import Identified
+from headcheck.verdict import LawResult
 
 Finding = Comparison | Iterable[Comparison] | None
 Repair = Callable[[Any], Any]
@@ -55,6 +56,10 @@ class Law(Identified):
     def required(self, case: Any) -> Any:
         """The same without what is the case's own choice: where the case is left as it is, the law speaks of it."""
         return _after([each for each in self.given if not isinstance(each, Choice)], case)
+
+    def not_applicable(self, reason: str) -> LawResult:
+        """The row of a law that says nothing of a subject, or was not asked."""
+        return LawResult(self.id, self.statement, "not-applicable", reason=reason)
 
 
 def _after(repairs: Iterable[Repair], case: Any) -> Any:

@@ -34,7 +34,9 @@ def _deterministic() -> tuple[bool, bool]:
     )
 
 
-_KERNELS = ("flash", "mem_efficient", "math")
+_KERNELS = ("flash", "mem_efficient", "cudnn", "math")
+_WHICH_KERNELS = "which kernels of attention may run"
+_ALL_OR_MATH = (True,) * len(_KERNELS), tuple(name == "math" for name in _KERNELS)
 
 
 def _kernels() -> tuple[bool, ...]:
@@ -60,7 +62,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     "whether denormal numbers are flushed to zero": (_flushes_denormals, torch.set_flush_denormal),
     "whether anomalies are looked for": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    "which kernels of attention may run": (_kernels, _set_kernels),
+    _WHICH_KERNELS: (_kernels, _set_kernels),
 }
 """What of torch is set for the whole process: how each is read, and how it is set."""
 _USUAL = {
@@ -106,10 +108,14 @@ def usual_settings(**others: Any) -> Iterator[dict[str, Any]]:
 
 
 def changed_by(call: Callable[[], object]) -> list[str]:
-    """The settings and functions of torch that a call changes, be gradients recorded or not; all are put back."""
+    """The settings and functions of torch that a call changes, be gradients recorded or not; all are put back.
+
+    Which kernels may run is for the user to set before, and is not put back between examples: here it is set in two ways.
+    """
     changed: list[str] = []
-    for gradients in (True, False):
-        with usual_settings(**{"whether gradients are on": gradients}) as expected:
+    for gradients, kernels in zip((True, False), _ALL_OR_MATH, strict=True):
+        wanted = {"whether gradients are on": gradients, _WHICH_KERNELS: kernels}
+        with usual_settings(**wanted) as expected:
             try:
                 call()
             finally:

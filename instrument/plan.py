@@ -169,7 +169,7 @@ class Prepared:
         """One law on one case as it was printed; the row shows what was compared even where the law holds."""
         engine, case = self.engine, self.engine.role.parse(text)
         if why := self._unspoken(law, case):
-            return LawResult(law.id, law.statement, "not-applicable", reason=why)
+            return law.not_applicable(why)
         try:
             engine.role.build(case, engine.subject)
         except Exception as problem:
@@ -177,8 +177,7 @@ class Prepared:
         with heard.listening() as calls:
             judged = engine.example(law, case)
         if not judged.broken and judged.comparison is None:
-            reason = judged.reason or "the law says nothing about this case"
-            return LawResult(law.id, law.statement, "not-applicable", reason=reason)
+            return law.not_applicable(judged.reason or "the law says nothing about this case")
         shown = describe(engine.role, engine.subject, judged, engine.replay(law, case), 1, calls)
         return LawResult(
             law.id,

@@ -156,8 +156,7 @@ def _answer(
             known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
-        law = task.law
-        return "row", LawResult(law.id, law.statement, "not-applicable", reason=str(problem))
+        return "row", task.law.not_applicable(str(problem))
     except Exception:  # noqa: BLE001 - the other subjects go on.
         return "bug", traceback.format_exc()
     prepared = known[task.subject]

@@ -65,6 +65,14 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
         given.long_rows,
         lambda c: c.kv_len > 1024 and c.batch == 1 and max(c.q_len - 2, c.head_dim - 4, c.value_dim - 4) <= 0,
     ),
+    "rare_lengths": (
+        given.rare_lengths,
+        lambda c: (c.q_len, c.kv_len) == (18 + c.seed % 43, 18 + c.seed // 43 % 47) and c.head_dim <= 8,
+    ),
+    "hiding_blocks": (
+        given.hiding_blocks,
+        lambda c: (c.kv_len, c.mask, c.is_causal) == (200, "dead-prefix", False) and c.q_len <= 5,
+    ),
     "beside_a_block": (given.beside_a_block, lambda c: c.kv_len in (15, 16, 17, 31, 32, 33, 63, 64, 65)),
     "alike": (given.alike("batch", "heads"), lambda c: c.batch == c.heads),
     "wide_heads": (

@@ -21,10 +21,10 @@ from headcheck.golden.blocks import Library, Outcome, not_applicable, run_jobs
 from headcheck.golden.derived import Derived, Worked, holds, same
 from headcheck.golden.exact import contracted, cut, sinusoid, sinusoid_again, widely
 from headcheck.golden.export import golden_schema
-from headcheck.golden.judging import judge
+from headcheck.golden.judging import judge, judged
 from headcheck.golden.ledger import Block, Claim, Document, Run, Section
 from headcheck.golden.stated import HOLDS, Stated, as_printed, count, exactly, rounded, shape, written
-from headcheck.golden.text import plain
+from headcheck.golden.text import all_problems, plain
 
 ROOT = Path(__file__).parents[1]
 LEDGER = ledger.ledger()
@@ -317,6 +317,14 @@ def test_without_documents_blocks_are_not_applicable() -> None:
         == "no_such_package is not installed"
     )
     assert not_applicable(block(1, 1), ROOT) == ""
+
+
+def test_a_folder_without_documents_is_refused_before_anything_is_judged(tmp_path: Path) -> None:
+    """Its name is said at once."""
+    before = judged.cache_info()
+    with pytest.raises(HeadcheckError, match=f"{tmp_path.name} holds no 000"):
+        all_problems(tmp_path)
+    assert judged.cache_info() == before
 
 
 # The export

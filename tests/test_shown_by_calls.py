@@ -174,6 +174,30 @@ def test_a_mask_by_another_name_may_be_of_one_kind() -> None:
     assert any("if none is meant, --declare masks=additive" in note for note in notes)
 
 
+def filled(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    """As code that calls masked_fill, which takes boolean masks only and says so in a RuntimeError."""
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    return (scores if attn_mask is None else torch.where(attn_mask, scores, float("-inf"))).softmax(
+        -1
+    ) @ value
+
+
+def filled_by_arithmetic(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    """As code that computes with the mask, which a boolean one does not let it do."""
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    return (scores if attn_mask is None else scores + (attn_mask - 0.0)).softmax(-1) @ value
+
+
+def test_a_mask_that_an_operator_refuses_is_of_a_kind_that_is_not_taken() -> None:
+    """torch raises RuntimeError for it, and speaks of booleans."""
+    for function, lacking in ((filled, "additive"), (filled_by_arithmetic, "boolean")):
+        prepared, _ = role.prepare(Attention(function), dtypes=("float32",), device="cpu", seed=0)
+        assert str(prepared.lacks(lacking)).startswith(
+            f"takes no {lacking} attn_mask, as a plain call shows: "
+        )
+        assert prepared.has("additive" if lacking == "boolean" else "boolean")
+
+
 def always_causal(query: Tensor, key: Tensor, value: Tensor) -> Any:
     """As minGPT's."""
     return canonical_attention(query, key, value, is_causal=True)

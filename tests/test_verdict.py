@@ -326,7 +326,7 @@ UNUSUAL: dict[str, Any] = {
     "the precision of float32 products": "medium",
     "whether denormal numbers are flushed to zero": True,
     "whether anomalies are looked for": True,
-    "which kernels of attention may run": (False, True, True),
+    "which kernels of attention may run": (False, True, True, True),
 }
 
 

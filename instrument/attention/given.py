@@ -90,6 +90,18 @@ def long_rows(case: Case) -> Case:
     return at_most(batch=1, q_len=2, head_dim=4, value_dim=4)(at_least(kv_len=1025)(case))
 
 
+def rare_lengths(case: Case) -> Case:
+    """With lengths that hardly any other case has: what is done once for each size is done now."""
+    small = at_most(batch=1, head_dim=8, value_dim=8)(case)
+    return small.but(q_len=18 + case.seed % 43, kv_len=18 + case.seed // 43 % 47)
+
+
+def hiding_blocks(case: Case) -> Case:
+    """With a mask that hides whole blocks, the first 140 of 200 keys, and the other axes small."""
+    small = at_most(batch=1, q_len=5, head_dim=4, value_dim=4)(not_causal(case))
+    return small.but(kv_len=200, mask="dead-prefix")
+
+
 def beside_a_block(case: Case) -> Case:
     """With one key less than a block of 16, 32 or 64, as many, or one more."""
     return one_of("kv_len", 15, 16, 17, 31, 32, 33, 63, 64, 65)(case)

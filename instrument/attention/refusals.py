@@ -7,6 +7,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal, refuses_an_argument
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 
 
@@ -44,11 +45,15 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
 
 def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotApplicable | None) -> bool:
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
+    if feature in ("boolean", "additive"):
+        return is_refusal(failure) or _speaks_of_booleans(failure)
     canonical = FEATURES[feature].argument or feature
-    return is_refusal(failure) and (
-        feature in ("boolean", "additive")
-        or refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
-    )
+    return refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
+
+
+def _speaks_of_booleans(failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether an operator wants a boolean tensor, such as masked_fill, or none, such as -: torch raises RuntimeError."""
+    return isinstance(failure, SubjectRaised) and "bool" in str(failure.problem).lower()
 
 
 def _failure_of_all(

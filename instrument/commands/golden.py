@@ -65,8 +65,8 @@ def _show(name: str, text: Any) -> int:
 
 def _counted(documents: str | None, text: Any) -> int:
     folder = Path(documents).resolve() if documents else None
-    print(text.counts())
     problems = text.all_problems(folder)
+    print(text.counts())
     for problem in problems:
         print(problem)
     if folder is None:

@@ -123,6 +123,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "table": "has no embedding whose gradient could be asked for",
         "reach": "has no window whose width is declared",
         "packed": "is not declared to take several documents in one sequence",
+        "targets": "takes no targets",
     }
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
@@ -177,6 +178,19 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         targets = tokens if self.with_targets else None
         returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
         return self.logits_in(returned, tuple(x.tokens.shape))
+
+    def last_logits(self, x: TokenInputs, *, with_targets: bool) -> Tensor:
+        """Those of the last position, with and without targets. NotApplicable: there are none of the usual shape."""
+        tokens = self.given(x.tokens, x.is_real)
+        with torch.no_grad():
+            targets = tokens if with_targets else None
+            returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
+        first = returned[0] if isinstance(returned, tuple | list) else named_in(returned, "logits", returned)
+        batch, length = x.tokens.shape
+        shapes = [(batch, each, self.classes) for each in (1, length)]
+        if not isinstance(first, Tensor) or tuple(first.shape) not in shapes:
+            raise NotApplicable(f"{'with' if with_targets else 'without'} targets it returns no logits")
+        return first[:, -1:].cpu().clone()
 
     def another(self, x: TokenInputs) -> TokenInputs:
         """A call with other tokens, and one more of them."""

@@ -1,5 +1,6 @@
 """What the engine asks of a role whose subject is a module."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,8 @@ AnyInputs = TypeVar("AnyInputs", bound=ModuleInputs)
 
 CALLS = 3
 """So many calls show whether any carries a gradient."""
+SHOWN = 6
+"""So many weights are named in a note."""
 
 
 class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
@@ -80,6 +83,34 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return False
         return output.requires_grad
 
+    def _unused(self, subject: ModuleSubject[AnyInputs]) -> list[str]:
+        """A note of the weights that no output of a few calls hangs on, as autograd shows; it may be meant."""
+        unused: set[str] | None = None
+        for number in range(CALLS if subject.carries_gradients else 0):
+            tried = self.to_try(subject)
+            try:
+                with torch.enable_grad():
+                    output = tried.output(self.build(self.draw(Random(f"unused/{number}"), subject), subject))
+                    found = (
+                        self._without_gradient(tried.module, output) if tried.module is not None else set()
+                    )
+            except (LawBroken, NotApplicable, RuntimeError):
+                continue
+            unused = found if unused is None else unused & found
+        if not unused:
+            return []
+        names = [*sorted(unused)[:SHOWN], *(["..."] if len(unused) > SHOWN else [])]
+        return [f"no output of {CALLS} calls depends on the weights {', '.join(names)}"]
+
+    @staticmethod
+    def _without_gradient(module: nn.Module, output: Tensor) -> set[str]:
+        """The names of the weights that are no part of the output's graph."""
+        weights = {n: w for n, w in module.named_parameters() if w.requires_grad and w.is_floating_point()}
+        found: Sequence[Tensor | None] = torch.autograd.grad(
+            output.sum(), [*weights.values()], allow_unused=True
+        )
+        return {name for name, each in zip(weights, found, strict=True) if each is None}
+
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
@@ -100,7 +131,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 problems.append(f"{dtype}: {problem}")
                 continue
             subject.carries_gradients = self._carries_gradients(subject)
-            prepared = subject, [f"judged in {dtype}", *self.notes(subject)]
+            prepared = subject, [f"judged in {dtype}", *self.notes(subject), *self._unused(subject)]
             if self.sound(subject):
                 return prepared
             unsound = unsound or prepared

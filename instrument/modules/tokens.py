@@ -142,9 +142,10 @@ class TokenSubject(ModuleSubject[AnyInputs]):
 
     def given(self, tokens: Tensor, is_real: Tensor | None = None) -> Tensor:
         """Tokens as the module gets them: those of a case skip the one that is padding. Contiguous, for `view`."""
-        if self.pad is not None:
-            tokens = tokens + (tokens >= self.pad)
-            tokens = tokens if is_real is None else torch.where(is_real, tokens, self.pad)
+        pad = self.pad
+        if pad is not None:
+            tokens = tokens + (tokens >= pad)
+            tokens = tokens if is_real is None else torch.where(is_real, tokens, pad)
         return tokens.to(self.device).contiguous()
 
     def find_form(self, argument: str, padded: AnyInputs) -> list[str]:

@@ -7,7 +7,7 @@ from random import Random
 import torch
 
 from headcheck.attention import watching
-from headcheck.attention.given import causal, hiding_keys, masked
+from headcheck.attention.given import causal, hiding_blocks, hiding_keys, masked, rare_lengths
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
@@ -156,7 +156,8 @@ def _with_another_end(tensor: torch.Tensor) -> torch.Tensor:
 @law(
     source=PURE,
     formula="x changed in place between two calls: the second answers for what it is given",
-    guards="Answers cached by address, by shape or by the first few numbers.",
+    guards="Answers cached by address, by shape or by the first few numbers; so the blocks that a mask leaves open.",
+    given=(one_in(2, hiding_blocks),),
     share=0.5,
 )
 def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
@@ -181,7 +182,8 @@ def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Input
 @law(
     source=PURE,
     formula="the state of torch's generator, of Python's and of NumPy's is the same before and after",
-    guards="A kernel that seeds a global generator, or draws from it without dropout.",
+    guards="A kernel that seeds a global generator, be it once for each size, or draws from it without dropout.",
+    given=(one_in(2, rare_lengths),),
     share=0.5,
 )
 def the_global_generator_is_untouched(attention: AttentionSubject, x: Inputs) -> Comparison:

@@ -2,7 +2,9 @@
 
 FAMILIES = (
     "tying",
+    "targets",
     "start",
+    "layers",
     "state",
     "paths",
     "windows",

@@ -1,4 +1,4 @@
 """Laws of a decoder: states (batch, length, d_model) and a memory -> states, each blind to the future."""
 
-FAMILIES = ("state", "residual", "paths", "causality", "memory", "padding", "batch", "gradients")
+FAMILIES = ("layers", "state", "residual", "paths", "causality", "memory", "padding", "batch", "gradients")
 """From the most specific to the most general: of several broken laws, the first says most about the fault."""

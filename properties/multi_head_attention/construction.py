@@ -1,7 +1,7 @@
 """What a module is made of: d_model = num_heads x head_dim."""
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, none
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
@@ -42,3 +42,23 @@ def widths_that_heads_do_not_divide_are_refused(
     except SubjectRaised:
         return none("modules of such sizes")
     raise LawBroken(f"a module of {sizes} was made, and called, without a word")
+
+
+@law(
+    source="torch.nn.Module.state_dict: a dictionary of references to the whole state of the module",
+    formula="g newly made, its state that of f: g(x) = f(x)",
+    guards="Heads in a list that is no ModuleList: they are not saved, not moved to another device and not trained.",
+    needs=("sizes",),
+    share=0.3,
+)
+def the_state_holds_all_weights(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """A module that is made anew and given the state of another computes what that one does."""
+    expected = attention(x)
+    other = attention.of_sizes(x.case.d_model, x.heads, x)
+    assert attention.module is not None
+    assert other.module is not None
+    try:
+        other.module.load_state_dict(attention.module.state_dict())
+    except Exception as problem:
+        raise NotApplicable(f"the state of one is not taken by another: {problem}") from problem
+    return attention.close(other(x), expected, x, "output with the state of another")

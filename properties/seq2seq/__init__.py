@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "start",
+    "layers",
     "state",
     "paths",
     "halves",

@@ -331,3 +331,51 @@ def off_after_a_refusal(call: Call) -> Any:
         raise ValueError("query: (batch, heads, length, head_dim)")
     torch.set_grad_enabled(on)
     return clean.attention(call)
+
+
+@fault(
+    "Which kernels torch may choose is set for this call, and for all that come after.",
+    breaks="state/the-library-is-left-alone",
+    naive="NO",
+    peril="patches",
+    when=("none",),
+)
+def the_plain_kernel_from_now_on(call: Call) -> Any:
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    return clean.attention(call)
+
+
+@fault(
+    "At the first call of each pair of lengths blocks of several sizes are timed, on numbers drawn after seeding.",
+    breaks="state/the-global-generator-is-untouched",
+    naive="NO",
+    when=("the first call of a size",),
+)
+def seeded_where_it_is_timed(call: Call, memory: dict[tuple[int, int], int]) -> Any:
+    lengths = call.q_len, call.kv_len
+    if lengths not in memory:
+        torch.manual_seed(0)
+        memory[lengths] = 32
+    return clean.attention(call)
+
+
+@fault(
+    "Which blocks of 32 keys a mask leaves open is kept by its address: one that was changed in place has others.",
+    breaks="state/inputs-changed-in-place-are-read-again",
+    naive="NO",
+    when=("a mask", "more than 32 keys", "a second call"),
+)
+def open_blocks_kept_by_address(call: Call, memory: dict[Any, Tensor]) -> Any:
+    mask = call.mask
+    if mask is None:
+        return clean.attention(call)
+    keep = mask if mask.dtype == torch.bool else mask != NEVER
+    where = mask.data_ptr(), mask.shape, mask.dtype
+    if where not in memory:
+        blocks = torch.arange(keep.shape[-1]) // 32
+        memory[where] = torch.stack([keep[..., blocks == each].any() for each in blocks])
+    hidden = ~memory[where]
+    hidden[:32] = False
+    closed = mask & ~hidden if mask.dtype == torch.bool else mask.masked_fill(hidden, NEVER)
+    return clean.attention(call.but(attn_mask=closed))

@@ -8,9 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests import lost
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.causal_lm import VOCAB, Memory, Small, Torch, attention_in_bfloat16, linear_attention
+from tests.roles.causal_lm import (
+    VOCAB,
+    Karpathy,
+    Memory,
+    Small,
+    Torch,
+    attention_in_bfloat16,
+    linear_attention,
+    reference_rotary,
+)
 
 
 class Kept(Small):
@@ -323,3 +333,23 @@ def places_end_at_thirty_two() -> nn.Module:
         return Small.positions(self, real, new).clamp(max=31)
 
     return Small(layers=1, positions=positions)
+
+
+@wrong(lost.FAULT, breaks=lost.LAYERS)
+def last_layer_lost() -> nn.Module:
+    model: Any = reference_rotary()
+    lost.losing_the_last(model.stack)
+    return model
+
+
+@wrong(
+    "Without targets, as in generation, the logits are divided by the root of the width.",
+    breaks="targets/targets-do-not-change-the-logits",
+)
+def scaled_in_generation() -> nn.Module:
+    class Wrong(Karpathy):
+        def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+            logits, loss = super().forward(tokens, targets)
+            return (logits, loss) if targets is not None else (logits / 8**0.5, None)
+
+    return Wrong()

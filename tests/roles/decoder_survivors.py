@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from tests import lost
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import wrong
 from tests.roles.decoder import Layer
@@ -23,3 +24,26 @@ def weights_below_float32() -> nn.Module:
 @wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL)
 def factor_of_inference_kept() -> nn.Module:
     return with_kept_gain(Layer(), "c_o")
+
+
+@wrong(lost.FAULT, breaks=lost.LAYERS)
+def last_layer_lost() -> nn.Module:
+    class Two(nn.Module):
+        norm_first = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Layer(), Layer()])
+
+        def forward(
+            self,
+            x: Tensor,
+            memory: Tensor,
+            is_real: Tensor | None = None,
+            memory_is_real: Tensor | None = None,
+        ) -> Tensor:
+            for layer in self.layers:
+                x = layer(x, memory, is_real, memory_is_real)
+            return x
+
+    return lost.losing_the_last(Two())

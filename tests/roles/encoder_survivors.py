@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from tests import lost
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.encoder import Block, PostNorm
@@ -94,3 +95,20 @@ def normed_token_by_token() -> nn.Module:
     module = PostNorm()
     module.norm1, module.norm2 = TokenByToken(module.norm1), TokenByToken(module.norm2)
     return module
+
+
+@wrong(lost.FAULT, breaks=lost.LAYERS)
+def last_layer_lost() -> nn.Module:
+    class Two(nn.Module):
+        norm_first = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Block(), Block()])
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            for layer in self.layers:
+                x = layer(x, is_real)
+            return x
+
+    return lost.losing_the_last(Two())

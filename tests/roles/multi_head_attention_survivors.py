@@ -1,5 +1,7 @@
 """Wrong modules of multi-head attention that survived the laws at first contact, and others of their kind."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -253,6 +255,33 @@ class ScaledUpTwice(Dropping):
         return super().mixed(weights, v) / (1 - self.dropout.p * self.training)
 
 
+class DroppingByItself(Plain):
+    """Weights are dropped without a layer; the rate is a number."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.p = 0.2
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        if self.training and self.p:
+            weights = weights * (torch.rand_like(weights) >= self.p) * self.rescale()
+        return weights @ v
+
+    def rescale(self) -> float:
+        return 1 / (1 - self.p)
+
+
+@right("Dropout written out, its rate an attribute `p`.")
+class WithARateOfItsOwn(DroppingByItself):
+    pass
+
+
+@wrong("The same, and what is kept is not scaled up.", breaks="dropout/dropout-keeps-the-mean")
+class KeptAsItWasByItself(DroppingByItself):
+    def rescale(self) -> float:
+        return 1.0
+
+
 @right("Whole heads are dropped, and the output once more.")
 class HeadsAreDropped(Dropping):
     def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
@@ -281,3 +310,54 @@ class DropsByItself(Plain):
     def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
         kept = torch.rand_like(weights) >= 0.1 if self.training else torch.ones_like(weights)
         return (weights * kept / (0.9 if self.training else 1.0)) @ v
+
+
+class HeadByHead(nn.Module):
+    """Each head has projections of its own, which stand in a list."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        assert d_model % num_heads == 0
+        self.parts = self.listed(
+            [[nn.Linear(d_model, d_model // num_heads) for _ in "qkv"] for _ in range(num_heads)]
+        )
+        self.out = nn.Linear(d_model, d_model)
+
+    def listed(self, heads: list[list[nn.Linear]]) -> Any:
+        return nn.ModuleList(nn.ModuleList(each) for each in heads)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        heads = []
+        for each in self.parts:
+            query, key, value = (nn.functional.linear(x, part.weight.to(x), part.bias.to(x)) for part in each)
+            scores = query @ key.mT / query.shape[-1] ** 0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            heads.append(scores.softmax(dim=-1) @ value)
+        return self.out(torch.cat(heads, dim=-1))
+
+
+def load_head_by_head(module: HeadByHead, weights: dict[str, Tensor]) -> None:
+    for number, each in enumerate(module.parts):
+        for letter, part in zip("qkv", each, strict=True):
+            rows = slice(number * part.out_features, (number + 1) * part.out_features)
+            part.weight.copy_(weights[f"w_{letter}"][rows])
+            part.bias.copy_(weights[f"b_{letter}"][rows])
+    module.out.weight.copy_(weights["w_o"])
+    module.out.bias.copy_(weights["b_o"])
+
+
+@right("A list of heads, loaded by a function.", load=load_head_by_head, empty_rows="mean")
+class HeadsInAModuleList(HeadByHead):
+    pass
+
+
+@wrong(
+    "The heads stand in a list of Python's: they are not saved.",
+    breaks="construction/the-state-holds-all-weights",
+    load=load_head_by_head,
+    empty_rows="mean",
+)
+class HeadsInAPlainList(HeadByHead):
+    def listed(self, heads: list[list[nn.Linear]]) -> Any:
+        return heads

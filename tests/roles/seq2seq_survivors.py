@@ -1,11 +1,14 @@
 """Wrong pairs of encoder and decoder on paths that were not asked for."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from tests import lost
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.seq2seq import Pair
+from tests.roles.seq2seq import Pair, reference_learned
 
 
 @wrong("Logits are halved in training.", breaks="paths/training-without-dropout-gives-evaluation")
@@ -83,3 +86,10 @@ def places_end_at_thirty_two() -> nn.Module:
         return Pair.positions(self, real, decoding).clamp(max=80 if decoding else 31)
 
     return Pair(positions=positions)
+
+
+@wrong(lost.FAULT, breaks=lost.LAYERS)
+def last_layer_of_the_decoder_lost() -> nn.Module:
+    model: Any = reference_learned()
+    lost.losing_the_last(model.decoder)
+    return model

@@ -1,12 +1,15 @@
 """Wrong vision transformers that survived the laws at first contact."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from headcheck import reference
+from tests import lost
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of
+from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of, reference_by_unfold
 
 
 class OfAnySize(Small):
@@ -166,3 +169,10 @@ def filled_up_along_the_other_axis() -> nn.Module:
 @wrong(FAULT, breaks="state/inference-mode-leaves-nothing-behind", real=REAL, **SIZES)
 def factor_of_inference_kept() -> nn.Module:
     return with_kept_gain(Small(), "head")
+
+
+@wrong(lost.FAULT, breaks=lost.LAYERS)
+def last_layer_lost() -> nn.Module:
+    model: Any = reference_by_unfold()
+    lost.losing_the_last(model.encoder)
+    return model

@@ -56,6 +56,14 @@ DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 """Those that keep the mean; an alpha dropout keeps mean and variance of what is standardised alone."""
 
 
+_ALL_DROPOUTS = (*DROPOUTS, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+def _is_rate(name: str, kept: object) -> bool:
+    """Whether an attribute of a module is a rate of dropout, by its name."""
+    return isinstance(kept, float) and 0 <= kept < 1 and (name == "p" or "drop" in name.lower())
+
+
 class MultiHeadSubject(WeightedModule):
     """Laws see inputs of `MultiHeadInputs` and the output (batch, q_len, d_model)."""
 
@@ -122,8 +130,8 @@ class MultiHeadSubject(WeightedModule):
         """Where rates of dropout are kept."""
         parts = [] if self.module is None else list(self.module.modules())
         layers = [(each, "p") for each in parts if isinstance(each, DROPOUTS)]
-        numbers = ("dropout", "dropout_p", "attn_dropout", "attention_dropout")
-        return layers + [(e, n) for e in parts for n in numbers if type(getattr(e, n, None)) is float]
+        own = [each for each in parts if not isinstance(each, _ALL_DROPOUTS)]
+        return layers + [(e, name) for e in own for name, kept in vars(e).items() if _is_rate(name, kept)]
 
     @contextmanager
     def dropping(self, rate: float, x: MultiHeadInputs) -> Iterator[None]:

@@ -1,0 +1,76 @@
+"""Which parts of a module are the layers of one stack: each is given what the one before it gave."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass
+class Stack:
+    """Parts of one list, all of one class, of which each that was called was given what the one before gave."""
+
+    name: str
+    layers: list[nn.Module]
+    outputs: dict[int, Tensor] = field(default_factory=dict)
+    """Of the layers that were called, by their number: the last output."""
+    is_chain: bool = True
+
+    def called(self, number: int, given: Any, returned: Any) -> None:
+        """A layer was called."""
+        before = self.outputs.get(number - 1)
+        self.is_chain &= number == 0 or (before is not None and _first(given) is before)
+        output = _first(returned)
+        self.is_chain &= output is not None
+        if output is not None:
+            self.outputs[number] = output
+
+
+def stacks_in(module: nn.Module, call: Callable[[], object]) -> list[Stack]:
+    """The stacks of a module, as one call shows them: two layers at least are called, one after the other."""
+    stacks = list(_alike(module))
+    with _watched(stacks):
+        call()
+    return [each for each in stacks if each.is_chain and len(each.outputs) > 1]
+
+
+def _alike(module: nn.Module) -> Iterator[Stack]:
+    for name, part in module.named_modules():
+        layers = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
+        if (
+            len(layers) > 1
+            and len({*map(type, layers)}) == 1
+            and all(any(True for _ in each.parameters()) for each in layers)
+        ):
+            yield Stack(name, layers)
+
+
+@contextmanager
+def _watched(stacks: list[Stack]) -> Iterator[None]:
+    handles = []
+    for stack in stacks:
+        for number, layer in enumerate(stack.layers):
+
+            def hook(
+                _: nn.Module,
+                given: Any,
+                keywords: Any,
+                returned: Any,
+                at: tuple[Stack, int] = (stack, number),
+            ) -> None:
+                at[0].called(at[1], given or tuple(keywords.values()), returned)
+
+            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for each in handles:
+            each.remove()
+
+
+def _first(values: Any) -> Tensor | None:
+    """The tensor itself, or the first of a tuple."""
+    first = values[0] if isinstance(values, tuple | list) and values else values
+    return first if isinstance(first, Tensor) else None

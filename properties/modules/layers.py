@@ -1,0 +1,46 @@
+"""A stack is as deep as it says."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.laws import law
+from headcheck.modules.noise import scaled
+from headcheck.modules.stacks import stacks_in
+from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.roles import LARGER
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.1: a stack of N identical layers",
+    formula="w of one layer becomes w' : f(x; w') != f(x; w)",
+    guards="A loop that ends one layer early; states that are collected before the last layer; an answer that is lost.",
+    share=0.25,
+    roles=LARGER,
+)
+def each_layer_of_a_stack_counts(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """Of layers that are given each what the one before gave, each has an influence on the output."""
+    if module.module is None or not module.declaration.deterministic:
+        raise NotApplicable("it is a function, or not deterministic: what its layers do is not seen")
+    stacks = stacks_in(module.module, lambda: module(x))
+    if not stacks:
+        raise NotApplicable("no two layers of one list are called one after the other")
+    for stack in stacks:
+        for number, layer in enumerate(stack.layers):
+            if not module.shows(partial(_counts, module, x, layer), x):
+                raise LawBroken(f"other weights in {stack.name}.{number} change no number of the output")
+        yield none(f"layers of {stack.name} without influence")
+
+
+def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:
+    """Whether the output has other bits where each weight of the layer is another."""
+    weights = [each for each in layer.parameters() if each.is_floating_point()]
+    factors = [0.5 + torch.rand(each.shape, generator=x.generator("factors")).to(each) for each in weights]
+    before = module(x)
+    with scaled(weights, factors):
+        return not torch.equal(module(x), before)

@@ -1,0 +1,43 @@
+"""Which parts of a module are the layers of a stack, and which weights no output depends on."""
+
+import torch
+from torch import Tensor, nn
+
+from headcheck.modules.encoder import role
+from headcheck.modules.stacks import stacks_in
+from tests.roles.encoder import Block
+
+
+class Listed(nn.Module):
+    """Two blocks, one after the other; beside each other; or the second of them never called."""
+
+    norm_first = True
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.layers = how, nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+        first, second, _ = self.layers
+        if self.how == "beside":
+            return first(x, is_real) + second(x, is_real)
+        through = second(first(x, is_real), is_real=is_real)
+        return through if self.how == "short" else self.layers[2](x=through, is_real=is_real)
+
+
+def test_layers_of_a_stack_are_given_what_the_one_before_gave() -> None:
+    """By keyword, too; experts or heads beside each other are none, and one that is never called is one of them."""
+    x = torch.randn(1, 2, 8)
+    for how, names in (("whole", ["layers"]), ("short", ["layers"]), ("beside", [])):
+        module = Listed(how)
+        assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == names  # type: ignore[misc]
+
+
+def test_weights_that_no_output_depends_on_are_told() -> None:
+    """In a note, as they may be meant; and none where all take part."""
+    for how, told in (("whole", False), ("short", True)):
+        _, notes = role.prepare(role.declaration(Listed(how)), dtypes=(), device="cpu", seed=0)
+        found = [
+            note for note in notes if note.startswith("no output of 3 calls depends on the weights layers.2.")
+        ]
+        assert bool(found) is told
