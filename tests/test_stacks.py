@@ -33,6 +33,13 @@ def test_layers_of_a_stack_are_given_what_the_one_before_gave() -> None:
         assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == names  # type: ignore[misc]
 
 
+def test_a_list_may_hold_none() -> None:
+    """As x-transformers keeps norms that it does not have."""
+    module = nn.Module()
+    module.norms = nn.ModuleList([None, None])  # type: ignore[list-item]
+    assert stacks_in(module, lambda: None) == []
+
+
 def test_weights_that_no_output_depends_on_are_told() -> None:
     """In a note, as they may be meant; and none where all take part."""
     for how, told in (("whole", False), ("short", True)):

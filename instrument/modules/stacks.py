@@ -38,12 +38,11 @@ def stacks_in(module: nn.Module, call: Callable[[], object]) -> list[Stack]:
 
 def _alike(module: nn.Module) -> Iterator[Stack]:
     for name, part in module.named_modules():
-        layers = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
-        if (
-            len(layers) > 1
-            and len({*map(type, layers)}) == 1
-            and all(any(True for _ in each.parameters()) for each in layers)
-        ):
+        layers: list[Any] = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
+        alike = len(layers) > 1 and len({*map(type, layers)}) == 1
+        if alike and all(
+            each is not None and [*each.parameters()] for each in layers
+        ):  # A ModuleList may hold None.
             yield Stack(name, layers)
 
 
