@@ -36,7 +36,8 @@ def _deterministic() -> tuple[bool, bool]:
 
 _KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 _WHICH_KERNELS = "which kernels of attention may run"
-_ALL_OR_MATH = (True,) * len(_KERNELS), tuple(name == "math" for name in _KERNELS)
+_ALL_KERNELS = {_WHICH_KERNELS: (True,) * len(_KERNELS)}
+"""Usually: but they are for the user to choose, and not put back between examples."""
 
 
 def _kernels() -> tuple[bool, ...]:
@@ -75,6 +76,14 @@ _USUAL = {
     "whether anomalies are looked for": False,
 }
 """What laws expect, and what is set while a call is watched: a setting that an earlier call left behind shows again."""
+_OTHERWISE = {
+    "whether gradients are on": False,
+    "the use of deterministic algorithms": (True, True),
+    "the precision of float32 products": "high",
+    "whether anomalies are looked for": True,
+    _WHICH_KERNELS: tuple(name == "math" for name in _KERNELS),
+}
+"""What a caller may have set, and a call that switches it off or back to the usual changes."""
 
 
 def put_back() -> None:
@@ -108,14 +117,10 @@ def usual_settings(**others: Any) -> Iterator[dict[str, Any]]:
 
 
 def changed_by(call: Callable[[], object]) -> list[str]:
-    """The settings and functions of torch that a call changes, be gradients recorded or not; all are put back.
-
-    Which kernels may run is for the user to set before, and is not put back between examples: here it is set in two ways.
-    """
+    """The settings and functions of torch that a call changes, be they as usual or otherwise; all are put back."""
     changed: list[str] = []
-    for gradients, kernels in zip((True, False), _ALL_OR_MATH, strict=True):
-        wanted = {"whether gradients are on": gradients, _WHICH_KERNELS: kernels}
-        with usual_settings(**wanted) as expected:
+    for settings in (_ALL_KERNELS, _OTHERWISE):
+        with usual_settings(**settings) as expected:
             try:
                 call()
             finally:

@@ -223,6 +223,14 @@ def test_images_of_other_outlines_are_asked_for_where_they_are_taken() -> None:
     assert set(one_size.sizes) == {"usual"}
 
 
+def test_images_are_cut_into_several_patches_where_nothing_names_their_size() -> None:
+    """A convolution of 8 x 8 takes one of 8 x 8, of which no law of patches could speak."""
+    cut = nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.Flatten(2))
+    subject, notes = role("vision").prepare(headcheck.Vision(cut), dtypes=(), device="cpu", seed=0)
+    assert subject.has("patches")
+    assert any(note.startswith("images of 3 x 16 x 16, patches of 8x8") for note in notes)
+
+
 def test_no_other_size_of_image_is_asked_for_than_is_declared() -> None:
     """image_size is the caller's word, or the module names one; other sizes are open where neither is, and on demand."""
     of_role: Any = role("vision")

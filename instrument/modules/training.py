@@ -1,4 +1,4 @@
-"""A module in training, its dropout at 0: it should compute what it computes in evaluation."""
+"""A module in training: with its dropout at 0 it should compute what it computes in evaluation."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import NotApplicable
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
-from headcheck.modules.weights import BATCH_NORMS, stop_dropout
+from headcheck.modules.weights import BATCH_NORMS, set_dropout
 
 Module = ModuleSubject[ModuleInputs]
 
@@ -27,7 +27,7 @@ def trained_without_dropout(module: Module, x: ModuleInputs) -> tuple[Module, li
     hook = trained.module.register_forward_hook(lambda _, given, returned: kinds.append(type(returned)))
     trained(x)
     usual, kinds[:] = {*kinds}, []
-    stop_dropout(trained.module)
+    set_dropout(trained.module, 0.0)
     trained.set_mode(training=True)
     try:
         once = trained(x)
@@ -46,6 +46,15 @@ def trained_without_dropout(module: Module, x: ModuleInputs) -> tuple[Module, li
     if not torch.equal(once.nan_to_num(), again.nan_to_num()):
         raise NotApplicable("its dropout does not stand in a number that can be set to 0")
     return trained, [once, again, recorded]
+
+
+def trained_with_dropout(module: Module) -> Module:
+    """The same subject with a fresh module in training, every dropout at a half. NotApplicable: it has no modes."""
+    trained = module.unused()
+    trained.set_mode(training=True)
+    assert trained.module is not None
+    set_dropout(trained.module, 0.5)
+    return trained
 
 
 def in_either_mode(module: Module, x: ModuleInputs) -> Module:

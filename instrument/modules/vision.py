@@ -184,7 +184,9 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         channels = (said.channels,) if said.channels else (*self._named(CHANNEL_NAMES), 3, 1)
         if said.channels is None and first is not None:
             channels = (first.in_channels,)
-        sizes = (said.image_size,) if said.image_size else (*self._named(SIZE_NAMES), *SIZES)
+        patches = self._patches()
+        usual = sorted(SIZES, key=lambda side: not any(_cuts(patch, (side, side)) for patch in patches))
+        sizes = (said.image_size,) if said.image_size else (*self._named(SIZE_NAMES), *usual)
         problem = None
         for size in dict.fromkeys(map(_pair, sizes)):
             for count in dict.fromkeys(channels):
@@ -198,12 +200,15 @@ class VisionSubject(ModuleSubject[ImageInputs]):
 
     def _patch(self) -> Pair | None:
         """Height and width of a patch, where they are known and fit into the image."""
+        return next((patch for patch in self._patches() if _cuts(patch, self.image_size)), None)
+
+    def _patches(self) -> list[Pair]:
+        """What may be height and width of a patch: as declared, or as attributes and the first convolution have it."""
         said, first = self.declaration.patch_size, self._first_convolution()
+        if said:
+            return [_pair(said)]
         cut = first is not None and first.kernel_size == first.stride and first.kernel_size != (1, 1)
-        found = (
-            [said] if said else [*self._named(PATCH_NAMES), *([first.kernel_size] if first and cut else [])]
-        )
-        return next((patch for patch in map(_pair, found) if self._fits(patch)), None)
+        return [*map(_pair, self._named(PATCH_NAMES)), *([_pair(first.kernel_size)] if first and cut else [])]
 
     def _sizes(self) -> dict[str, Pair]:
         """Of each outline, where a plain call takes it."""
@@ -223,10 +228,6 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         }
         return {USUAL: self.image_size, **taken}
 
-    def _fits(self, patch: Pair) -> bool:
-        sides = zip(self.image_size, patch, strict=True)
-        return all(size % side == 0 for size, side in sides) and patch != self.image_size
-
     def _first_convolution(self) -> nn.Conv2d | None:
         parts = self.module.modules() if self.module is not None else ()
         return next((each for each in parts if isinstance(each, nn.Conv2d)), None)
@@ -243,6 +244,11 @@ class VisionSubject(ModuleSubject[ImageInputs]):
 
 def _pair(size: Any) -> Pair:
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+def _cuts(patch: Pair, image: Pair) -> bool:
+    """Whether patches of this size cut images of that size into several, and nothing is left."""
+    return all(size % side == 0 for size, side in zip(image, patch, strict=True)) and patch != image
 
 
 class VisionRole(ModuleRole[VisionCase, ImageInputs]):

@@ -110,10 +110,10 @@ def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
             handle.remove()
 
 
-def stop_dropout(module: nn.Module) -> None:
-    """Set every rate of dropout to 0: p of a dropout, and numbers with "drop" in their name."""
+def set_dropout(module: nn.Module, rate: float) -> None:
+    """Set every rate of dropout: p of a dropout, and numbers with "drop" in their name."""
     for part in module.modules():
         of_dropout = "drop" in type(part).__name__.lower()
         for name, value in [*vars(part).items()]:
             if isinstance(value, float) and ("drop" in name.lower() or (name == "p" and of_dropout)):
-                setattr(part, name, 0.0)
+                setattr(part, name, rate)

@@ -11,7 +11,8 @@ from headcheck.given import one_in
 from headcheck.laws import law
 from headcheck.modules.noise import scaled
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
-from headcheck.modules.training import in_either_mode
+from headcheck.modules.training import in_either_mode, trained_with_dropout
+from headcheck.roles import LARGER
 
 STEP = 1e-5
 """Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10."""
@@ -94,6 +95,44 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
 
     rounding = module.bound(x) * float(cotangent.abs().sum())
     return _held(torch.stack(parts), moved, rounding, "gradient along a direction of the input")
+
+
+@law(
+    source="Srivastava et al. 2014, section 5.1: backpropagation for a case is done on its thinned network",
+    formula="f.train()(x) drawn with one seed: df/dw is the same wherever the generator stands by then",
+    guards="A checkpointed layer that is computed again with another draw (checkpoint with preserve_rng_state=False).",
+    share=0.5,
+    roles=LARGER,
+)
+def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """In training with dropout, the gradient is that of the draw of the forward pass, whatever is drawn after it."""
+    trained = trained_with_dropout(module)
+    (output, found), (again, later), (other, _) = (
+        _of_a_draw(trained, x, *seeds) for seeds in ((1, 2), (1, 3), (4, 5))
+    )
+    if torch.equal(other, output) or not torch.equal(again, output):
+        raise NotApplicable("in training nothing is drawn, or not with torch's generator alone")
+    largest = float(found.abs().max()) if found.numel() else 0.0
+    return within(
+        later, found, COARSE * largest, "gradient of the weights, more having been drawn before backward"
+    )
+
+
+def _of_a_draw(
+    trained: ModuleSubject[ModuleInputs], x: ModuleInputs, seed: int, seed_of_backward: int
+) -> tuple[Tensor, Tensor]:
+    """The output that a seed draws, and its gradient in all weights, where the generator had another seed by then."""
+    with torch.random.fork_rng([]), torch.enable_grad():
+        torch.manual_seed(seed)
+        output = trained.output(x)
+        trained.require_a_graph(output)
+        weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
+        torch.manual_seed(seed_of_backward)
+        cotangent = torch.randn(output.shape, generator=x.generator("cotangent"), dtype=torch.float64).to(
+            output
+        )
+        found = trained.clock.call(torch.autograd.grad, output, weights, cotangent, materialize_grads=True)
+    return output.detach().clone(), torch.cat([each.flatten() for each in found])
 
 
 def _held(parts: Tensor, moved: Callable[[float], Tensor], rounding: float, what: str) -> Comparison:

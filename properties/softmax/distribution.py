@@ -9,6 +9,8 @@ from headcheck.functions.softmax import SoftmaxInputs, SoftmaxSubject
 from headcheck.given import at_least, having
 from headcheck.laws import law
 
+LOW = 4e4
+"""By so much numbers of every format may be lower, and be finite."""
 BOLTZMANN = "the definition: exp(x_i) / sum_j exp(x_j); Bridle 1990"
 
 
@@ -59,13 +61,17 @@ def order_is_kept(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Iterator[Compari
 @law(
     source=BOLTZMANN,
     formula="x_i = -inf implies p_i = 0",
-    guards="A mask that leaves something behind, NaN where a whole block is -inf (flashinfer 1178).",
+    guards="A mask that leaves something behind, NaN where a whole block is -inf (flashinfer 1178); -inf taken for -1e4 "
+    "beside numbers as low.",
     given=(at_least(length=2), lambda case: case if case.hidden else case.but(hidden=case.length // 2)),
 )
-def minus_infinity_has_no_weight(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Comparison:
-    """An entry of minus infinity has a weight of exactly zero."""
-    seen = torch.where(x.x.isneginf(), softmax(x).cpu(), 0.0)
-    return same(seen, torch.zeros_like(seen), "weight of -inf")
+def minus_infinity_has_no_weight(softmax: SoftmaxSubject, x: SoftmaxInputs) -> Iterator[Comparison]:
+    """An entry of minus infinity has a weight of exactly zero, however low the others are."""
+    hidden, lowest = x.x.isneginf(), torch.finfo(x.x.dtype).min
+    for less, where in ((0.0, ""), (LOW, " among low numbers")):
+        lower = torch.where(hidden, x.x, (x.x - less).clamp(min=lowest))
+        seen = torch.where(hidden, softmax(x.but(x=lower)).cpu(), 0.0)
+        yield same(seen, torch.zeros_like(seen), f"weight of -inf{where}")
 
 
 @law(

@@ -379,3 +379,16 @@ def open_blocks_kept_by_address(call: Call, memory: dict[Any, Tensor]) -> Any:
     hidden[:32] = False
     closed = mask & ~hidden if mask.dtype == torch.bool else mask.masked_fill(hidden, NEVER)
     return clean.attention(call.but(attn_mask=closed))
+
+
+@fault(
+    "Deterministic algorithms are asked for inside, and not asked for afterwards, whatever was asked for before.",
+    breaks="state/the-library-is-left-alone",
+    naive="NO",
+    when=("deterministic algorithms",),
+)
+def no_longer_deterministic(call: Call) -> Any:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    output = clean.attention(call)
+    torch.use_deterministic_algorithms(False)
+    return output

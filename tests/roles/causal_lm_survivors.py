@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests import lost
+from tests import lost, redrawn
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.causal_lm import (
@@ -353,3 +353,13 @@ def scaled_in_generation() -> nn.Module:
             return (logits, loss) if targets is not None else (logits / 8**0.5, None)
 
     return Wrong()
+
+
+@wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
+def drawn_again_on_the_way_back() -> nn.Module:
+    return redrawn.with_another_draw(Small(), "head")
+
+
+@right("A layer with dropout is computed again on the way back, with the draw that it had.")
+def drawn_once() -> nn.Module:
+    return redrawn.with_another_draw(Small(), "head", same=True)

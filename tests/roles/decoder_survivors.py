@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from tests import lost
+from tests import lost, redrawn
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import wrong
 from tests.roles.decoder import Layer
@@ -47,3 +47,8 @@ def last_layer_lost() -> nn.Module:
             return x
 
     return lost.losing_the_last(Two())
+
+
+@wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
+def drawn_again_on_the_way_back() -> nn.Module:
+    return redrawn.with_another_draw(Layer(), "c_o")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tests import lost
+from tests import lost, redrawn
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.encoder import Block, PostNorm
@@ -112,3 +112,13 @@ def last_layer_lost() -> nn.Module:
             return x
 
     return lost.losing_the_last(Two())
+
+
+@wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
+def drawn_again_on_the_way_back() -> nn.Module:
+    return redrawn.with_another_draw(Block(), "w_o")
+
+
+@right("A layer with dropout is computed again on the way back, with the draw that it had.")
+def drawn_once() -> nn.Module:
+    return redrawn.with_another_draw(Block(), "w_o", same=True)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests import lost
+from tests import lost, redrawn
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair, reference_learned
@@ -93,3 +93,8 @@ def last_layer_of_the_decoder_lost() -> nn.Module:
     model: Any = reference_learned()
     lost.losing_the_last(model.decoder)
     return model
+
+
+@wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
+def drawn_again_on_the_way_back() -> nn.Module:
+    return redrawn.with_another_draw(Pair(), "head")

@@ -137,3 +137,11 @@ def factor_of_inference_kept(x: Tensor, dim: int) -> Tensor:
 )
 def coarse_in_inference(x: Tensor, dim: int) -> Tensor:
     return library((4 * x).round() / 4 if torch.is_inference_mode_enabled() else x, dim)
+
+
+@wrong(
+    "Minus infinity is taken for -10,000, which has weight where the others are as low.",
+    breaks="distribution/minus-infinity-has-no-weight",
+)
+def infinity_taken_for_ten_thousand(x: Tensor, dim: int) -> Tensor:
+    return library(x.masked_fill(x == -torch.inf, -1e4), dim)

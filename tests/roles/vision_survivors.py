@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck import reference
-from tests import lost
+from tests import lost, redrawn
 from tests.kept import FAULT, REAL, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of, reference_by_unfold
@@ -176,3 +176,8 @@ def last_layer_lost() -> nn.Module:
     model: Any = reference_by_unfold()
     lost.losing_the_last(model.encoder)
     return model
+
+
+@wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL, **SIZES)
+def drawn_again_on_the_way_back() -> nn.Module:
+    return redrawn.with_another_draw(Small(), "head")

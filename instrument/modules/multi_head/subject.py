@@ -292,8 +292,12 @@ class MultiHeadSubject(WeightedModule):
         return within(observed, expected, self.bound(x) + self.bound(other))
 
     def another(self, x: MultiHeadInputs) -> MultiHeadInputs:
-        """A call with one query more, other numbers, and no masks."""
+        """A call with one query more, other numbers, and no masks; or the same call with other padding."""
         batch, q_len, d_model = x.query.shape
+        if x.is_real is not None and x.case.seed % 2:
+            return x.but(
+                is_real=x.is_real.flip(1) | (torch.arange(x.is_real.shape[1]) == self.anchor(x.case))
+            )
         longer = x.random("another", batch, q_len + 1, d_model)
         return x.masked(None).but(query=longer, is_real=None)
 
