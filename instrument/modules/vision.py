@@ -149,10 +149,14 @@ class VisionSubject(ModuleSubject[ImageInputs]):
 
     def tokens(self, x: ImageInputs) -> Tensor:
         """What the first layer is given that is given tokens: numbers of three axes, the batch first."""
+        return self.all_tokens(x)[0]
+
+    def all_tokens(self, x: ImageInputs) -> list[Tensor]:
+        """The same of each layer. NotApplicable: none is given any."""
         seen: list[Tensor] = []
 
         def look(part: nn.Module, given: tuple[Any, ...]) -> None:
-            if given and isinstance(given[0], Tensor) and given[0].ndim == 3 and not seen:
+            if given and isinstance(given[0], Tensor) and given[0].ndim == 3:
                 seen.append(given[0].detach().clone().cpu())
 
         parts = self.module.modules() if self.module is not None else ()
@@ -164,7 +168,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
                 hook.remove()
         if not seen or len(seen[0]) != len(x.images):
             raise NotApplicable("no layer is seen that is given tokens")
-        return seen[0]
+        return seen
 
     def gradient(self, x: ImageInputs) -> Tensor:
         """Of a random combination of the output, with respect to each number of each image."""

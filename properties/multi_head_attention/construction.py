@@ -57,8 +57,11 @@ def the_state_holds_all_weights(attention: MultiHeadSubject, x: MultiHeadInputs)
     other = attention.of_sizes(x.case.d_model, x.heads, x)
     assert attention.module is not None
     assert other.module is not None
+    state = attention.module.state_dict()
+    if not state:
+        raise NotApplicable("it keeps its weights elsewhere than in parameters")
     try:
-        other.module.load_state_dict(attention.module.state_dict())
+        other.module.load_state_dict(state)
     except Exception as problem:
         raise NotApplicable(f"the state of one is not taken by another: {problem}") from problem
     return attention.close(other(x), expected, x, "output with the state of another")

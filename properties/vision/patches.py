@@ -7,12 +7,18 @@ from random import Random
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.laws import law
 from headcheck.modules.vision import ImageInputs, VisionSubject
+from headcheck.modules.weights import weights_changed
 
 LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
 """Pairs of patches that are exchanged in one example, fewer where their images have more numbers; images of a call."""
+PREFIX = 2
+"""So many tokens may stand before those of the patches, with places of their own."""
+NO_TABLE = "places stand in no table with a row for each patch that layers are given"
+COARSE = 1e-3
+"""The share of what places differ by that rounding may leave."""
 PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 
 
@@ -145,3 +151,55 @@ def without_positions_patches_are_a_set(module: VisionSubject, x: ImageInputs) -
         raise NotApplicable("the output is neither one vector nor a state for each patch")
     first = torch.arange(more)
     return module.close(found, expected[:, torch.cat([first, more + order])], x)
+
+
+@law(
+    source="Dosovitskiy et al. 2021, section 3.2: 2D interpolation of position embeddings, by their location",
+    formula="p(i, j) = r(i) in the usual grid: so it is in a grid of more rows, or of more columns",
+    guards="A table that is resized to (width, height), or read column by column, where an image is no square.",
+    needs=("patches", "positions"),
+    share=0.2,
+)
+def places_alike_in_a_row_are_alike_in_a_stretched_one(
+    module: VisionSubject, x: ImageInputs
+) -> Iterator[Comparison]:
+    """A table of places that is the same within each row is so in an image of another grid, where such are taken."""
+    others = [size for outline, size in module.sizes.items() if outline in ("tall", "wide")]
+    if module.module is None or not others:
+        raise NotApplicable("takes images of one grid alone, as far as is seen")
+    usual = module.plain(module.channels, module.image_size)
+    with weights_changed(module.module, _alike_in_rows):
+        places = _places(module, usual)
+        spread = float((places - places.mean(dim=0)).abs().max())
+        if _uneven(places).abs().max() > COARSE * spread:
+            raise NotApplicable(NO_TABLE)
+        for size in others:
+            found = _uneven(_places(module, module.plain(module.channels, size)))
+            what = f"difference of places of one row, in an image of {size[0]} x {size[1]},"
+            yield within(found, torch.zeros_like(found), COARSE * spread, what)
+
+
+def _alike_in_rows(weight: torch.Tensor) -> torch.Tensor:
+    """A table of the places of a square, with some more before them or none: those of a row are that of its first."""
+    for more in range(PREFIX + 1) if weight.ndim > 1 else ():
+        side = math.isqrt(max(0, weight.shape[-2] - more))
+        if side > 1 and side * side + more == weight.shape[-2]:
+            first = torch.arange(side * side) // side * side
+            return weight[..., [*range(more), *(first + more).tolist()], :]
+    return weight
+
+
+def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
+    """The first tokens that differ by their places alone, of an image of zeros: (rows, columns, width)."""
+    rows, columns = module.grid(plain)
+    for tokens in module.all_tokens(plain.but(images=torch.zeros_like(plain.images))):
+        count, width = tokens.shape[1:]
+        places = tokens[0, max(0, count - rows * columns) :].double()
+        if len(places) == rows * columns and (places != places[0]).any():
+            return places.view(rows, columns, width)
+    raise NotApplicable(NO_TABLE)
+
+
+def _uneven(places: torch.Tensor) -> torch.Tensor:
+    """By how much places differ from the mean of their row."""
+    return places - places.mean(dim=1, keepdim=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from headcheck import reference
 from tests import lost, redrawn
@@ -181,3 +182,42 @@ def last_layer_lost() -> nn.Module:
 @wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL, **SIZES)
 def drawn_again_on_the_way_back() -> nn.Module:
     return redrawn.with_another_draw(Small(), "head")
+
+
+class Stretched(Small):
+    """A table of places for one grid; for images of other grids it is resized."""
+
+    image_size = (4, 4)
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.places = nn.Parameter(torch.randn(4, 8))
+
+    def cut(self, images: Tensor) -> Tensor:
+        self.grid = images.shape[-2] // 2, images.shape[-1] // 2
+        if (2 * self.grid[0], 2 * self.grid[1]) != images.shape[-2:]:
+            raise ValueError("images are of whole patches")
+        return patches_of(images)
+
+    def asked_for(self) -> tuple[int, int]:
+        return self.grid
+
+    def positions(self) -> Tensor:
+        if self.grid == (2, 2):
+            return self.places
+        table = self.places.T.reshape(1, 8, 2, 2)
+        return functional.interpolate(table, size=self.asked_for(), mode="bicubic").flatten(2)[0].mT
+
+
+@right("A table of places is resized to the grid of the image.", **ANY_SIZE)
+def places_stretched() -> nn.Module:
+    return Stretched()
+
+
+@wrong(
+    "A table of places is resized to columns by rows.",
+    breaks="patches/places-alike-in-a-row-are-alike-in-a-stretched-one",
+    **ANY_SIZE,
+)
+def places_stretched_along_the_other_axis() -> nn.Module:
+    return Stretched(asked_for=lambda self: self.grid[::-1])
