@@ -164,6 +164,28 @@ def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs)
 
 
 @law(
+    source=PURE,
+    formula="x changed in place between two calls: the second answers for what it is given",
+    guards="Keys and values of a memory, or a whole answer, that are kept by the address or the id of what was given.",
+    share=0.5,
+    roles=MODULES,
+)
+def inputs_changed_in_place_are_read_again(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Comparison:
+    """Numbers and tokens changed in place, in the same tensors, give the answer for the new ones."""
+    used = module.unused()
+    given = {name: each.clone() for name, each in x.tensors.items()}
+    mine = x.but(**given)
+    used(mine)
+    for each in given.values():
+        if each.dtype != torch.bool:
+            each.copy_(each.flip(1) / -2 if each.is_floating_point() else each.flip(1))
+    alone = module.unused()(x.but(**{name: each.clone() for name, each in given.items()}))
+    return module.close(used(mine), alone, mine, "output for inputs that were changed in place")
+
+
+@law(
     source="gradients are for training: whether they are wanted is no part of the function",
     formula="f(x) with gradients = f(x) without",
     guards="A path for inference that lacks a mask, a table or a layer (pytorch 190486).",

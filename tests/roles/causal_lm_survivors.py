@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests import lost, redrawn
-from tests.kept import FAULT, REAL, with_kept_gain
+from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.causal_lm import (
     VOCAB,
@@ -363,3 +363,8 @@ def drawn_again_on_the_way_back() -> nn.Module:
 @right("A layer with dropout is computed again on the way back, with the draw that it had.")
 def drawn_once() -> nn.Module:
     return redrawn.with_another_draw(Small(), "head", same=True)
+
+
+@wrong(ANSWERS, breaks=CHANGED)
+def answers_kept_by_tensor() -> nn.Module:
+    return with_kept_answers(Small())

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from tests import lost, redrawn
-from tests.kept import FAULT, REAL, with_kept_gain
+from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import wrong
 from tests.roles.decoder import Layer
 
@@ -52,3 +52,8 @@ def last_layer_lost() -> nn.Module:
 @wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
 def drawn_again_on_the_way_back() -> nn.Module:
     return redrawn.with_another_draw(Layer(), "c_o")
+
+
+@wrong(ANSWERS, breaks=CHANGED)
+def answers_kept_by_tensor() -> nn.Module:
+    return with_kept_answers(Layer())

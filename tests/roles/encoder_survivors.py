@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests import lost, redrawn
-from tests.kept import FAULT, REAL, with_kept_gain
+from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.encoder import Block, PostNorm
 
@@ -122,3 +122,8 @@ def drawn_again_on_the_way_back() -> nn.Module:
 @right("A layer with dropout is computed again on the way back, with the draw that it had.")
 def drawn_once() -> nn.Module:
     return redrawn.with_another_draw(Block(), "w_o", same=True)
+
+
+@wrong(ANSWERS, breaks=CHANGED)
+def answers_kept_by_tensor() -> nn.Module:
+    return with_kept_answers(Block())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck import reference
+from tests.kept import ANSWERS, CHANGED, with_kept_answers
 from tests.roles import right, wrong
 from tests.roles.multi_head_attention import Full, Plain
 
@@ -361,3 +362,8 @@ class HeadsInAModuleList(HeadByHead):
 class HeadsInAPlainList(HeadByHead):
     def listed(self, heads: list[list[nn.Linear]]) -> Any:
         return heads
+
+
+@wrong(ANSWERS, breaks=CHANGED)
+def answers_kept_by_tensor(d_model: int, num_heads: int) -> nn.Module:
+    return with_kept_answers(Plain(d_model, num_heads))

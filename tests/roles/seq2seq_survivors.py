@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tests import lost, redrawn
-from tests.kept import FAULT, REAL, with_kept_gain
+from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair, reference_learned
 
@@ -98,3 +98,8 @@ def last_layer_of_the_decoder_lost() -> nn.Module:
 @wrong(redrawn.FAULT, breaks=redrawn.LAW, real=redrawn.REAL)
 def drawn_again_on_the_way_back() -> nn.Module:
     return redrawn.with_another_draw(Pair(), "head")
+
+
+@wrong(ANSWERS, breaks=CHANGED)
+def answers_kept_by_tensor() -> nn.Module:
+    return with_kept_answers(Pair())

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from headcheck import reference
 from tests import lost, redrawn
-from tests.kept import FAULT, REAL, with_kept_gain
+from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of, reference_by_unfold
 
@@ -221,3 +221,8 @@ def places_stretched() -> nn.Module:
 )
 def places_stretched_along_the_other_axis() -> nn.Module:
     return Stretched(asked_for=lambda self: self.grid[::-1])
+
+
+@wrong(ANSWERS, breaks=CHANGED, **SIZES)
+def answers_kept_by_tensor() -> nn.Module:
+    return with_kept_answers(Small())
