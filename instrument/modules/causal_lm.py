@@ -197,6 +197,26 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         longer = [x.tokens.flip(1), x.tokens[:, :1]] if self.room(x.length) else [x.tokens.flip(1)]
         return x.but(tokens=(torch.cat(longer, dim=1) + 1) % self.vocab, is_real=None)
 
+    def padded(self, x: TokenInputs) -> TokenInputs:
+        """Of the first sequence one token is padding, where there are two."""
+        if self.lacks("is_real") or x.length < 2:
+            return x
+        real = torch.ones_like(x.tokens, dtype=torch.bool)
+        real[0, 0 if self.sides[0] == "left" else -1] = False
+        return x.but(is_real=real)
+
+    def other_calls(self, x: TokenInputs) -> list[Callable[[], object]]:
+        """Two tokens, one after the other, with a cache."""
+        if self.step is None:
+            return []
+        step, token = self.step, x.tokens[:, :1]
+
+        def generation() -> None:
+            _, cache = step(self, self._fed(token, None), None, self._all_real(len(token), 1))
+            step(self, self._fed(token, None), cache, self._all_real(len(token), 2))
+
+        return [generation]
+
     def in_steps(self, x: TokenInputs, sizes: list[int]) -> Tensor:
         """The logits of all tokens, given in pieces of these sizes, each with the cache of those before."""
         cache, found, seen = None, [], 0

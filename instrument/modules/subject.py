@@ -116,6 +116,14 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
     def another(self, x: AnyInputs) -> AnyInputs:
         """Another call, of another size."""
 
+    def padded(self, x: AnyInputs) -> AnyInputs:
+        """The same call with padding, where cases are drawn without and the module takes a mask of it."""
+        return x
+
+    def other_calls(self, x: AnyInputs) -> list[Callable[[], object]]:
+        """What may be called beside the canonical call, gradients as they are around it."""
+        return []
+
     def made(self, given: Any) -> Any:
         """A copy of the module that was given, or of what a function without parameters makes."""
         if not isinstance(given, nn.Module) and _needs_nothing(given):

@@ -231,6 +231,7 @@ def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject
     source="the canonical call gives a tensor of its own",
     formula="O1, and what is returned beside it, is the same before and after O2 is computed",
     guards="A kept buffer for the output, the weights or the log-sum-exp: the second call overwrites the first result.",
+    given=(one_in(3, at_most(q_len=1)),),
     share=0.5,
 )
 def results_outlive_the_next_call(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:

@@ -1,6 +1,8 @@
 """Evaluation is a function of its arguments: nothing is remembered, nothing else is touched."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
 import torch
 
@@ -157,10 +159,11 @@ def a_mode_that_is_set_again_changes_nothing(
 )
 def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Iterator[Comparison]:
     """What was given to a call holds afterwards what it held before."""
-    before = {name: each.clone() for name, each in x.tensors.items()}
-    module(x)
-    for name, each in x.tensors.items():
-        yield same(each, before[name], name)
+    for call in (x, module.padded(x)):
+        before = {name: each.clone() for name, each in call.tensors.items()}
+        module(call)
+        for name, each in call.tensors.items():
+            yield same(each, before[name], name)
 
 
 @law(
@@ -265,7 +268,14 @@ def nothing_global_is_touched(module: ModuleSubject[ModuleInputs], x: ModuleInpu
     before = torch.get_rng_state()
     with generators_watched() as moved:
         changed = changed_by(lambda: module.output(x))
+        for call in module.unused().other_calls(x):
+            changed += changed_by(partial(_whatever_comes_of, call))
         changed += region_left_by(lambda: module.unused().output(x), module.device)
     if changed or moved:
         raise LawBroken(f"the call changed {', '.join([*changed, *moved])}")
     return same(torch.get_rng_state(), before, "state of the generator")
+
+
+def _whatever_comes_of(call: Callable[[], object]) -> None:
+    with suppress(LawBroken, NotApplicable):
+        call()

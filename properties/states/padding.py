@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, same
+from headcheck.comparison import Comparison, NotApplicable, holds, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
@@ -181,3 +181,32 @@ def a_sequence_of_padding_only_spoils_no_other(module: Module, x: StateInputs) -
     real = more.real
     real[-1] = False
     return module.close(module(more.but(is_real=real))[:-1], module(x), x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2: sequences of a batch do not meet",
+    formula="f([x; padding only]) finite: df_x/dw is finite",
+    guards="A softmax over nothing whose NaN is replaced on the way forward alone: backward it reaches all weights.",
+    needs=("empty_rows",),
+    given=(having(padding="none"),),
+    share=0.5,
+    roles=STATES,
+)
+def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateInputs) -> Comparison:
+    """Where a sequence of nothing but padding gives finite states, those of the others have finite gradients."""
+    if module.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    more = x.picked(torch.tensor([*range(len(x.x)), 0]))
+    real = more.real
+    real[-1] = False
+    with torch.enable_grad():
+        output = module.output(more.but(is_real=real))
+    module.require_a_graph(output)
+    if not output.isfinite().all():
+        raise NotApplicable("what it gives for nothing but padding is not finite")
+    weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
+    if not weights:
+        raise NotApplicable("no weight of it wants a gradient")
+    found = module.clock.call(torch.autograd.grad, output[:-1].sum(), weights, materialize_grads=True)
+    finite = torch.stack([each.isfinite().all() for each in found])
+    return holds(finite, finite.double(), "whether the gradient of each weight is finite")

@@ -368,3 +368,35 @@ def drawn_once() -> nn.Module:
 @wrong(ANSWERS, breaks=CHANGED)
 def answers_kept_by_tensor() -> nn.Module:
     return with_kept_answers(Small())
+
+
+@wrong(
+    "Where a mask says padding, the caller's own tokens are set to zero.",
+    breaks="state/inputs-are-not-changed",
+)
+def tokens_cleared_in_padding() -> nn.Module:
+    class Wrong(Small):
+        def forward(
+            self, tokens: Tensor, is_real: Tensor | None = None, cache: Memory | None = None
+        ) -> Tensor:
+            if is_real is not None and cache is None:
+                tokens.mul_(is_real)
+            return super().forward(tokens, is_real, cache)
+
+    return Wrong()
+
+
+@wrong(
+    "A call with a cache switches gradients off, and leaves them so.",
+    breaks="state/nothing-global-is-touched",
+)
+def gradients_off_after_generation() -> nn.Module:
+    class Wrong(Small):
+        def forward(
+            self, tokens: Tensor, is_real: Tensor | None = None, cache: Memory | None = None
+        ) -> Tensor:
+            if cache is not None:
+                torch.set_grad_enabled(False)
+            return super().forward(tokens, is_real, cache)
+
+    return Wrong()

@@ -127,3 +127,19 @@ def drawn_once() -> nn.Module:
 @wrong(ANSWERS, breaks=CHANGED)
 def answers_kept_by_tensor() -> nn.Module:
     return with_kept_answers(Block())
+
+
+@wrong(
+    "Rows without keys are NaN, which is replaced by zeros on the way forward alone.",
+    breaks="padding/gradients-are-finite-beside-a-sequence-of-padding",
+)
+def replaced_after_the_softmax() -> nn.Module:
+    class Wrong(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            hidden = super().hide(scores, is_real)
+            return scores + torch.where(hidden == torch.finfo(hidden.dtype).min, -torch.inf, 0.0)
+
+        def weigh(self, scores: Tensor) -> Tensor:
+            return scores.softmax(dim=-1).nan_to_num(0.0)
+
+    return Wrong()
