@@ -171,7 +171,7 @@ def places_alike_in_a_row_are_alike_in_a_stretched_one(
     with weights_changed(module.module, _alike_in_rows):
         places = _places(module, usual)
         spread = float((places - places.mean(dim=0)).abs().max())
-        if _uneven(places).abs().max() > COARSE * spread:
+        if spread <= COARSE * float(places.abs().max()) or _uneven(places).abs().max() > COARSE * spread:
             raise NotApplicable(NO_TABLE)
         for size in others:
             found = _uneven(_places(module, module.plain(module.channels, size)))
@@ -190,12 +190,13 @@ def _alike_in_rows(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
-    """The first tokens that differ by their places alone, of an image of zeros: (rows, columns, width)."""
+    """The first tokens that differ by their places, by more than rounding, of an image of zeros: (rows, columns, width)."""
     rows, columns = module.grid(plain)
     for tokens in module.all_tokens(plain.but(images=torch.zeros_like(plain.images))):
         count, width = tokens.shape[1:]
         places = tokens[0, max(0, count - rows * columns) :].double()
-        if len(places) == rows * columns and (places != places[0]).any():
+        apart = float((places - places[:1]).abs().max()) if len(places) else 0.0
+        if len(places) == rows * columns and apart > COARSE * float(places.abs().max()):
             return places.view(rows, columns, width)
     raise NotApplicable(NO_TABLE)
 
