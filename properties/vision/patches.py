@@ -190,7 +190,7 @@ def _alike_in_rows(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
-    """The first tokens that differ by their places, by more than rounding, of an image of zeros: (rows, columns, width)."""
+    """The first tokens of an image of zeros that differ by more than rounding: (rows, columns, width)."""
     rows, columns = module.grid(plain)
     for tokens in module.all_tokens(plain.but(images=torch.zeros_like(plain.images))):
         count, width = tokens.shape[1:]
