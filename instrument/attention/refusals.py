@@ -7,7 +7,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal, refuses_an_argument
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
 
 
@@ -46,14 +46,16 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
 def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotApplicable | None) -> bool:
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
     if feature in ("boolean", "additive"):
-        return is_refusal(failure) or _speaks_of_booleans(failure)
+        return is_refusal(failure) or _says_of_the_kind(failure)
     canonical = FEATURES[feature].argument or feature
     return refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
 
 
-def _speaks_of_booleans(failure: LawBroken | NotApplicable | None) -> bool:
-    """Whether an operator wants a boolean tensor, such as masked_fill, or none, such as -: torch raises RuntimeError."""
-    return isinstance(failure, SubjectRaised) and "bool" in str(failure.problem).lower()
+def _says_of_the_kind(failure: LawBroken | NotApplicable | None) -> bool:
+    """Whether anything is raised on purpose, or an operator wants a boolean tensor, as masked_fill, or none, as minus."""
+    if not isinstance(failure, SubjectRaised):
+        return False
+    return was_raised(failure.problem) or "bool" in str(failure.problem).lower()
 
 
 def _failure_of_all(

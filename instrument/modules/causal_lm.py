@@ -187,7 +187,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
         first = returned[0] if isinstance(returned, tuple | list) else named_in(returned, "logits", returned)
         batch, length = x.tokens.shape
-        shapes = [(batch, each, self.classes) for each in (1, length)]
+        shapes = [(batch, each, self.classes) for each in ({length} if with_targets else {1, length})]
         if not isinstance(first, Tensor) or tuple(first.shape) not in shapes:
             raise NotApplicable(f"{'with' if with_targets else 'without'} targets it returns no logits")
         return first[:, -1:].cpu().clone()

@@ -62,11 +62,11 @@ _OF_FLOAT64 = torch.finfo(torch.float64).eps
 
 @contextmanager
 def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[None]:
-    """The weights, all times a number or each times its factors, and put back bit for bit.
+    """The weights, all times a number or each times its factors, and put back bit for bit; not those of whole numbers.
 
     LawBroken: calls in between left a weight with another shape.
     """
-    kept = [(each, each.detach().clone()) for each in weights]
+    kept = [(each, each.detach().clone()) for each in weights if each.is_floating_point()]
     factors: Sequence[Tensor | float] = [by] * len(kept) if isinstance(by, float) else by
     with torch.no_grad():
         for (each, _), its_own in zip(kept, factors, strict=True):

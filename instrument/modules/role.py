@@ -94,7 +94,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                     found = (
                         self._without_gradient(tried.module, output) if tried.module is not None else set()
                     )
-            except (LawBroken, NotApplicable, RuntimeError):
+            except Exception:  # noqa: BLE001, S112 - a backward of its own may raise anything, which laws will meet.
                 continue
             unused = found if unused is None else unused & found
         if not unused:
@@ -106,6 +106,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     def _without_gradient(module: nn.Module, output: Tensor) -> set[str]:
         """The names of the weights that are no part of the output's graph."""
         weights = {n: w for n, w in module.named_parameters() if w.requires_grad and w.is_floating_point()}
+        if not weights:
+            return set()
         found: Sequence[Tensor | None] = torch.autograd.grad(
             output.sum(), [*weights.values()], allow_unused=True
         )

@@ -3,9 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+
+from headcheck.declarations import Declaration
+
+
+@dataclass(frozen=True)
+class Stacked(Declaration):
+    """The conventions of a module that may be a stack of layers."""
+
+    all_layers: bool = True
+    """Whether every layer of a stack counts: not so where the states of an earlier one are what is returned."""
 
 
 @dataclass
@@ -40,33 +51,33 @@ def _alike(module: nn.Module) -> Iterator[Stack]:
     for name, part in module.named_modules():
         layers: list[Any] = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
         alike = len(layers) > 1 and len({*map(type, layers)}) == 1
-        if alike and all(
-            each is not None and [*each.parameters()] for each in layers
-        ):  # A ModuleList may hold None.
+        if alike and all(_has_numbers(each) for each in layers):
             yield Stack(name, layers)
+
+
+def _has_numbers(layer: nn.Module | None) -> bool:
+    """Whether it has weights that can be moved by a little; a ModuleList may hold None."""
+    return layer is not None and any(each.is_floating_point() for each in layer.parameters())
 
 
 @contextmanager
 def _watched(stacks: list[Stack]) -> Iterator[None]:
-    handles = []
-    for stack in stacks:
-        for number, layer in enumerate(stack.layers):
-
-            def hook(
-                _: nn.Module,
-                given: Any,
-                keywords: Any,
-                returned: Any,
-                at: tuple[Stack, int] = (stack, number),
-            ) -> None:
-                at[0].called(at[1], given or tuple(keywords.values()), returned)
-
-            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+    handles = [
+        layer.register_forward_hook(partial(_called, stack, number), with_kwargs=True)
+        for stack in stacks
+        for number, layer in enumerate(stack.layers)
+    ]
     try:
         yield
     finally:
         for each in handles:
             each.remove()
+
+
+def _called(
+    stack: Stack, number: int, layer: nn.Module, given: Any, keywords: dict[str, Any], returned: Any
+) -> None:
+    stack.called(number, given or tuple(keywords.values()), returned)
 
 
 def _first(values: Any) -> Tensor | None:

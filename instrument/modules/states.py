@@ -16,6 +16,7 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.role import ModuleRole
+from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
 from headcheck.recipes import option
@@ -34,7 +35,7 @@ WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
 
 
 @dataclass(frozen=True)
-class States(Declaration):
+class States(Stacked):
     """A module from states to states with its conventions.
 
     function: the module, a function without parameters that makes one, or the canonical call itself.

@@ -311,7 +311,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         A softmax of large scores gives all weight to one key, and one of tiny scores the same to each: then
         what is there does not show. x: where rounding may hide it: NotApplicable where it is not seen there.
         """
-        weights = self.weights()
+        weights = [each for each in self.weights() if each.is_floating_point()]
         try:
             for self.scale in SCALES:
                 with scaled(weights, self.scale):

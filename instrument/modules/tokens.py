@@ -13,6 +13,7 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.noise import measured
+from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
 
 MARGIN = 5
@@ -38,7 +39,7 @@ def neighbours_exchanged(tokens: Tensor, first: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TokenDeclaration(Declaration):
+class TokenDeclaration(Stacked):
     """The conventions of a module that reads tokens."""
 
     vocab: int | None = None

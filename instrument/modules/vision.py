@@ -11,6 +11,7 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.role import ModuleRole
+from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.recipes import option
 
@@ -21,11 +22,12 @@ PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
 USUAL = "usual"
+DECLARE = "(where all images are of one size, declare other_sizes=false)"
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Vision(Declaration):
+class Vision(Stacked):
     """A module that reads images, with its conventions.
 
     function: the module, a function without parameters that makes one, or f(images) itself.

@@ -389,5 +389,5 @@ def the_library_is_left_alone(attention: AttentionSubject, x: Inputs) -> Compari
         arguments = attention.arguments_for(x)
         changed += region_left_by(lambda: attention.returned(x, arguments), attention.device)
     if changed:
-        raise LawBroken(f"the call changed {', '.join(changed)}")
+        raise LawBroken(f"the call changed {', '.join(dict.fromkeys(changed))}")
     return none("changes of torch")

@@ -6,6 +6,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.given import one_in
 from headcheck.laws import law
@@ -121,17 +122,24 @@ def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: Mo
 def _of_a_draw(
     trained: ModuleSubject[ModuleInputs], x: ModuleInputs, seed: int, seed_of_backward: int
 ) -> tuple[Tensor, Tensor]:
-    """The output that a seed draws, and its gradient in all weights, where the generator had another seed by then."""
+    """The output that a seed draws, and its gradient in all weights, where the generator had another seed by then.
+
+    By backward(): reentrant checkpoints take nothing else.
+    """
     with torch.random.fork_rng([]), torch.enable_grad():
         torch.manual_seed(seed)
-        output = trained.output(x)
+        try:
+            output = trained.output(x)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"is not computed in training with dropout: {refusal}") from refusal
         trained.require_a_graph(output)
         weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
+        for each in weights:
+            each.grad = None
         torch.manual_seed(seed_of_backward)
-        cotangent = torch.randn(output.shape, generator=x.generator("cotangent"), dtype=torch.float64).to(
-            output
-        )
-        found = trained.clock.call(torch.autograd.grad, output, weights, cotangent, materialize_grads=True)
+        cotangent = torch.randn(output.shape, generator=x.generator("cotangent"), dtype=torch.float64)
+        trained.clock.call(output.backward, cotangent.to(output))
+    found = [torch.zeros_like(each) if each.grad is None else each.grad.to_dense() for each in weights]
     return output.detach().clone(), torch.cat([each.flatten() for each in found])
 
 

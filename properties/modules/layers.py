@@ -20,27 +20,46 @@ from headcheck.roles import LARGER
     guards="A loop that ends one layer early; states that are collected before the last layer; an answer that is lost.",
     share=0.25,
     roles=LARGER,
+    unless=("all_layers=False",),
 )
 def each_layer_of_a_stack_counts(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Iterator[Comparison]:
     """Of layers that are given each what the one before gave, each has an influence on the output."""
+    if not module.declaration.all_layers:
+        raise NotApplicable("not every layer counts, as declared")
     if module.module is None or not module.declaration.deterministic:
         raise NotApplicable("it is a function, or not deterministic: what its layers do is not seen")
     stacks = stacks_in(module.module, lambda: module(x))
     if not stacks:
         raise NotApplicable("no two layers of one list are called one after the other")
     for stack in stacks:
-        for number, layer in enumerate(stack.layers):
-            if not module.shows(partial(_counts, module, x, layer), x):
-                raise LawBroken(f"other weights in {stack.name}.{number} change no number of the output")
-        yield none(f"layers of {stack.name} without influence")
+        idle = [
+            f"{stack.name}.{number}"
+            for number, layer in enumerate(stack.layers)
+            if not module.shows(partial(_counts, module, x, layer))
+        ]
+        if len(idle) < len(
+            stack.layers
+        ):  # Else it is no part of the way to this output, as further heads are none.
+            yield _none_of(idle)
+
+
+def _none_of(idle: list[str]) -> Comparison:
+    if idle:
+        raise LawBroken(
+            f"other weights in {', '.join(idle)} change no number of the output, those of the other layers do"
+        )
+    return none("layers without influence")
 
 
 def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:
-    """Whether the output has other bits where each weight of the layer is another."""
+    """Whether the output has other bits where each weight of the layer is another, of the other sign in the end."""
     weights = [each for each in layer.parameters() if each.is_floating_point()]
-    factors = [0.5 + torch.rand(each.shape, generator=x.generator("factors")).to(each) for each in weights]
+    drawn = [torch.rand(each.shape, generator=x.generator("factors")).to(each) for each in weights]
     before = module(x)
-    with scaled(weights, factors):
-        return not torch.equal(module(x), before)
+    for less in (-0.5, 1.5):
+        with scaled(weights, [each - less for each in drawn]):
+            if not torch.equal(module(x), before):
+                return True
+    return False

@@ -240,7 +240,7 @@ def _whether_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> tor
     if not output.requires_grad or not weights:
         return torch.zeros(0)
     found = module.clock.call(torch.autograd.grad, output.sum(), weights, materialize_grads=True)
-    return torch.stack([each.isfinite().all() for each in found]).double()
+    return torch.stack([each.to_dense().isfinite().all() for each in found]).double()
 
 
 @law(
@@ -272,7 +272,7 @@ def nothing_global_is_touched(module: ModuleSubject[ModuleInputs], x: ModuleInpu
             changed += changed_by(partial(_whatever_comes_of, call))
         changed += region_left_by(lambda: module.unused().output(x), module.device)
     if changed or moved:
-        raise LawBroken(f"the call changed {', '.join([*changed, *moved])}")
+        raise LawBroken(f"the call changed {', '.join(dict.fromkeys([*changed, *moved]))}")
     return same(torch.get_rng_state(), before, "state of the generator")
 
 

@@ -1,5 +1,7 @@
 """What a module is made of: d_model = num_heads x head_dim."""
 
+from torch import nn
+
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import at_least
@@ -57,11 +59,11 @@ def the_state_holds_all_weights(attention: MultiHeadSubject, x: MultiHeadInputs)
     other = attention.of_sizes(x.case.d_model, x.heads, x)
     assert attention.module is not None
     assert other.module is not None
-    state = attention.module.state_dict()
+    state = nn.Module.state_dict(attention.module)  # Its own may mean to save a part.
     if not state:
         raise NotApplicable("it keeps its weights elsewhere than in parameters")
     try:
-        other.module.load_state_dict(state)
+        nn.Module.load_state_dict(other.module, state)
     except Exception as problem:
         raise NotApplicable(f"the state of one is not taken by another: {problem}") from problem
     return attention.close(other(x), expected, x, "output with the state of another")

@@ -1,7 +1,5 @@
 """In training weights are dropped, and the rest is scaled so that the mean stays."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,7 @@ from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
-CALLS = 400
+CALLS, FEW = 400, 8
 SIGMAS = 8.0
 TO_SEE = 1e-3
 """The share of the output below which what changes may be lost beside it."""
@@ -23,10 +21,14 @@ TO_SEE = 1e-3
     needs=("dropout",),
     share=0.25,
 )
-def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> Iterator[Comparison]:
+def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """Over many calls in training the output is, in the mean, that of evaluation."""
     if not attention.trains_without_dropout(x):
         raise NotApplicable("its dropout cannot be turned off in training")
+    if not _drops_weights(attention, x):
+        raise NotApplicable(
+            "keys that are alike give the same in every call: scores are dropped, or nothing is"
+        )
     of_values = _of_values(attention, x)
     along = of_values / (of_values * of_values).sum()
     with attention.training(x, rate=0.5):
@@ -35,9 +37,20 @@ def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> I
     rounding = attention.bound(x) * float(along.abs().sum())
     sigma = float(found.std()) / CALLS**0.5
     in_evaluation = (attention(x).nan_to_num() * along).sum()
-    yield within(
+    return within(
         found.mean(), in_evaluation, SIGMAS * sigma + 2 * rounding, "mean along what the values give"
     )
+
+
+def _drops_weights(attention: MultiHeadSubject, x: MultiHeadInputs) -> bool:
+    """Whether the output is drawn where all keys are one, and all values: not so of weights that sum to one."""
+    given = {name: each for name in ("query", "key", "value") if (each := getattr(x, name)) is not None}
+    alike = x.but(**{name: each[:, :1].expand_as(each).contiguous() for name, each in given.items()})
+    with attention.training(alike, rate=0.5):
+        torch.default_generator.manual_seed(x.case.seed)
+        first, *others = (attention(alike).nan_to_num() for _ in range(FEW))
+    bound = attention.bound(alike)
+    return any(within(each, first, bound).broken for each in others)
 
 
 def _of_values(attention: MultiHeadSubject, x: MultiHeadInputs) -> Tensor:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, NotApplicable, holds, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
-from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
+from headcheck.modules.states import NAMES, STATES, StateInputs, StatesSubject, huge
+from headcheck.modules.subject import tensor_in
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
 
@@ -194,19 +195,25 @@ def a_sequence_of_padding_only_spoils_no_other(module: Module, x: StateInputs) -
 )
 def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateInputs) -> Comparison:
     """Where a sequence of nothing but padding gives finite states, those of the others have finite gradients."""
-    if module.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    if module.declaration.gradients is False or module.module is None:
+        raise NotApplicable("has no gradients, as declared, or is a function")
     more = x.picked(torch.tensor([*range(len(x.x)), 0]))
     real = more.real
     real[-1] = False
+    returned: list[torch.Tensor] = []  # As they are: laws see zeros at padding.
+    keep = module.module.register_forward_hook(lambda *call: returned.append(tensor_in(call[-1], NAMES)))
     with torch.enable_grad():
         output = module.output(more.but(is_real=real))
+    keep.remove()
     module.require_a_graph(output)
-    if not output.isfinite().all():
+    if not all(each.isfinite().all() for each in returned):
         raise NotApplicable("what it gives for nothing but padding is not finite")
-    weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
-    if not weights:
+    named = {n: w for n, w in module.module.named_parameters() if w.requires_grad and w.is_floating_point()}
+    if not named:
         raise NotApplicable("no weight of it wants a gradient")
+    weights = [*named.values()]
     found = module.clock.call(torch.autograd.grad, output[:-1].sum(), weights, materialize_grads=True)
-    finite = torch.stack([each.isfinite().all() for each in found])
-    return holds(finite, finite.double(), "whether the gradient of each weight is finite")
+    spoilt = [name for name, each in zip(named, found, strict=True) if not each.to_dense().isfinite().all()]
+    if spoilt:
+        raise LawBroken(f"the gradient of {spoilt[0]} has NaN or infinities, and the states have none")
+    return none("gradients that are not finite")

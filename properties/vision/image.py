@@ -8,10 +8,9 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import having, one_in
 from headcheck.laws import law
-from headcheck.modules.vision import ImageInputs, VisionSubject
+from headcheck.modules.vision import DECLARE, ImageInputs, VisionSubject
 
 WHOLE = "an image is all of its numbers"
-DECLARE = "(where all images are of one size, declare other_sizes=false)"
 
 
 @law(

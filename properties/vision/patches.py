@@ -9,7 +9,7 @@ import torch
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.laws import law
-from headcheck.modules.vision import ImageInputs, VisionSubject
+from headcheck.modules.vision import DECLARE, ImageInputs, VisionSubject
 from headcheck.modules.weights import weights_changed
 
 LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
@@ -157,7 +157,7 @@ def without_positions_patches_are_a_set(module: VisionSubject, x: ImageInputs) -
     source="Dosovitskiy et al. 2021, section 3.2: 2D interpolation of position embeddings, by their location",
     formula="p(i, j) = r(i) in the usual grid: so it is in a grid of more rows, or of more columns",
     guards="A table that is resized to (width, height), or read column by column, where an image is no square.",
-    needs=("patches", "positions"),
+    needs=("patches", "positions", "other_sizes"),
     share=0.2,
 )
 def places_alike_in_a_row_are_alike_in_a_stretched_one(
@@ -171,11 +171,12 @@ def places_alike_in_a_row_are_alike_in_a_stretched_one(
     with weights_changed(module.module, _alike_in_rows):
         places = _places(module, usual)
         spread = float((places - places.mean(dim=0)).abs().max())
-        if spread <= COARSE * float(places.abs().max()) or _uneven(places).abs().max() > COARSE * spread:
+        steps = (places[1:] - places[:-1]).abs().amax(dim=(1, 2))
+        if (steps <= COARSE * spread).any() or _uneven(places).abs().max() > COARSE * spread:
             raise NotApplicable(NO_TABLE)
         for size in others:
             found = _uneven(_places(module, module.plain(module.channels, size)))
-            what = f"difference of places of one row, in an image of {size[0]} x {size[1]},"
+            what = f"difference of places of one row, in an image of {size[0]} x {size[1]} {DECLARE},"
             yield within(found, torch.zeros_like(found), COARSE * spread, what)
 
 
@@ -192,11 +193,18 @@ def _alike_in_rows(weight: torch.Tensor) -> torch.Tensor:
 def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
     """The first tokens of an image of zeros that differ by more than rounding: (rows, columns, width)."""
     rows, columns = module.grid(plain)
-    for tokens in module.all_tokens(plain.but(images=torch.zeros_like(plain.images))):
+    zeros = torch.zeros_like(plain.images)
+    second = zeros.clone()
+    second[:, :, *module.at(1, plain)] = 1.0
+    others = module.all_tokens(plain.but(images=second))
+    for number, tokens in enumerate(module.all_tokens(plain.but(images=zeros))):
         count, width = tokens.shape[1:]
         places = tokens[0, max(0, count - rows * columns) :].double()
         apart = float((places - places[:1]).abs().max()) if len(places) else 0.0
         if len(places) == rows * columns and apart > COARSE * float(places.abs().max()):
+            changed = (others[number][0] != tokens[0]).any(dim=-1).nonzero().flatten()
+            if changed.tolist() != [count - rows * columns + 1]:
+                raise NotApplicable("tokens are not given row by row, each of one patch")
             return places.view(rows, columns, width)
     raise NotApplicable(NO_TABLE)
 

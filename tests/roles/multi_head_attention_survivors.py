@@ -273,12 +273,12 @@ class DroppingByItself(Plain):
 
 
 @right("Dropout written out, its rate an attribute `p`.")
-class WithARateOfItsOwn(DroppingByItself):
+class DroppedByARateOfItsOwn(DroppingByItself):
     pass
 
 
 @wrong("The same, and what is kept is not scaled up.", breaks="dropout/dropout-keeps-the-mean")
-class KeptAsItWasByItself(DroppingByItself):
+class DroppedAndKeptAsItWas(DroppingByItself):
     def rescale(self) -> float:
         return 1.0
 
@@ -367,3 +367,22 @@ class HeadsInAPlainList(HeadByHead):
 @wrong(ANSWERS, breaks=CHANGED)
 def answers_kept_by_tensor(d_model: int, num_heads: int) -> nn.Module:
     return with_kept_answers(Plain(d_model, num_heads))
+
+
+@right("Keys are dropped before the softmax, whose rows sum to one (DropKey).")
+class KeysAreDropped(Dropping):
+    def weigh(self, scores: Tensor) -> Tensor:
+        return super().weigh(scores.masked_fill(self.dropout(torch.ones_like(scores)) == 0, -1e12))
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        return weights @ v
+
+
+@right("A number called `p` is the exponent of the scale, and no rate.")
+class PowerOfTheScale(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.p = 0.5
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT * self.head_dim**-self.p

@@ -59,9 +59,15 @@ DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 _ALL_DROPOUTS = (*DROPOUTS, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
-def _is_rate(name: str, kept: object) -> bool:
-    """Whether an attribute of a module is a rate of dropout, by its name."""
-    return isinstance(kept, float) and 0 <= kept < 1 and (name == "p" or "drop" in name.lower())
+_OF_ANOTHER_KIND = ("layer", "path", "head", "key")
+"""What is dropped where a rate says so beside "drop": not weights, and not scaled as they are."""
+
+
+def _is_rate(of: object, name: str, kept: object) -> bool:
+    """Whether an attribute is a rate of dropout, by its name; `p` may be an exponent, but in a class that drops."""
+    drops = "drop" in (type(of).__name__ if name == "p" else name).lower()
+    another = any(word in name.lower() for word in _OF_ANOTHER_KIND)
+    return isinstance(kept, float) and 0 <= kept < 1 and drops and not another
 
 
 class MultiHeadSubject(WeightedModule):
@@ -131,7 +137,7 @@ class MultiHeadSubject(WeightedModule):
         parts = [] if self.module is None else list(self.module.modules())
         layers = [(each, "p") for each in parts if isinstance(each, DROPOUTS)]
         own = [each for each in parts if not isinstance(each, _ALL_DROPOUTS)]
-        return layers + [(e, name) for e in own for name, kept in vars(e).items() if _is_rate(name, kept)]
+        return layers + [(e, name) for e in own for name, kept in vars(e).items() if _is_rate(e, name, kept)]
 
     @contextmanager
     def dropping(self, rate: float, x: MultiHeadInputs) -> Iterator[None]:
