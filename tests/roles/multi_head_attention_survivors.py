@@ -386,3 +386,11 @@ class PowerOfTheScale(Plain):
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.mT * self.head_dim**-self.p
+
+
+@right("Two of its projections are frozen.")
+class TwoAreFrozen(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        for each in (self.w_q, self.w_k):
+            each.requires_grad_(False)

@@ -324,7 +324,7 @@ class MultiHeadSubject(WeightedModule):
         return kept
 
     def gradients(self, x: MultiHeadInputs, cotangent: Tensor) -> dict[str, Tensor]:
-        """Of sum(output x cotangent), for each weight whose place is known, and for the tensors that are given.
+        """Of sum(output x cotangent), for each weight that is trained and known, and for the tensors that are given.
 
         A tensor that is given twice has one gradient, under both names.
         """
@@ -342,6 +342,7 @@ class MultiHeadSubject(WeightedModule):
             torch.autograd.grad, output, wanted, cotangent.to(output), materialize_grads=True
         )
         by_id = dict(zip(map(id, wanted), found, strict=True))
-        of_weights = {name: place.read(lambda p: by_id[id(p)]) for name, place in places.items()}
+        trained = {n: each for n, each in places.items() if all(id(p) in by_id for p, _ in each.parts)}
+        of_weights = {name: place.read(lambda p: by_id[id(p)]) for name, place in trained.items()}
         of_given = {name: by_id[id(leaf)] for name, leaf in leaves.items()}
         return {name: each.cpu().double() for name, each in {**of_weights, **of_given}.items()}
