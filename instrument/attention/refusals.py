@@ -53,7 +53,7 @@ def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotAppl
 
 def _says_of_the_kind(failure: LawBroken | NotApplicable | None) -> bool:
     """Whether anything is raised on purpose, or an operator wants a boolean tensor, as masked_fill, or none, as minus."""
-    if not isinstance(failure, SubjectRaised):
+    if not isinstance(failure, SubjectRaised) or not isinstance(failure.problem, Exception):
         return False
     return was_raised(failure.problem) or "bool" in str(failure.problem).lower()
 

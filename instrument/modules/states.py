@@ -197,7 +197,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
 
     def lacks(self, feature: str) -> str | None:
         side, _, rest = feature.partition("_")
-        absent = self.FEATURES[feature]
+        absent = self.FEATURES.get(feature, "")
         if rest == "padding" and side in SIDES:
             return self.lacks("is_real") or (None if side in self.declaration.padding else absent)
         if feature == "empty_rows" and self.lacks("is_real"):

@@ -29,6 +29,7 @@ zeros and ones, and hide faults."""
 SCALES = (1.0, 1 / 8, 1 / 64, 8.0)
 """By what all weights are multiplied, one after the other, before something counts as not to be seen."""
 
+FUNCTION = "is a function, with no layers or modes that could be seen"
 COARSE = 1e-3
 """The share of the largest number from which on rounding is said to hide things."""
 
@@ -167,6 +168,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def lacks(self, feature: str) -> str | None:
         """Why the subject does not have a feature, or None if it has."""
+        if feature == "module":
+            return FUNCTION if self.module is None else None
         declared = getattr(self.declaration, feature, None)
         if declared is False:
             return f"{self.FEATURES[feature]}, as declared"

@@ -102,6 +102,7 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
     source="Srivastava et al. 2014, section 5.1: backpropagation for a case is done on its thinned network",
     formula="f.train()(x) drawn with one seed: df/dw is the same wherever the generator stands by then",
     guards="A checkpointed layer that is computed again with another draw (checkpoint with preserve_rng_state=False).",
+    needs=("module",),
     share=0.5,
     roles=LARGER,
 )

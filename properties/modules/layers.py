@@ -18,6 +18,7 @@ from headcheck.roles import LARGER
     source="Vaswani et al. 2017, section 3.1: a stack of N identical layers",
     formula="w of one layer becomes w' : f(x; w') != f(x; w)",
     guards="A loop that ends one layer early; states that are collected before the last layer; an answer that is lost.",
+    needs=("module",),
     share=0.25,
     roles=LARGER,
     unless=("all_layers=False",),
@@ -28,8 +29,9 @@ def each_layer_of_a_stack_counts(
     """Of layers that are given each what the one before gave, each has an influence on the output."""
     if not module.declaration.all_layers:
         raise NotApplicable("not every layer counts, as declared")
-    if module.module is None or not module.declaration.deterministic:
-        raise NotApplicable("it is a function, or not deterministic: what its layers do is not seen")
+    assert module.module is not None
+    if not module.declaration.deterministic:
+        raise NotApplicable("the same call does not give the same bits: what a layer does is not seen")
     stacks = stacks_in(module.module, lambda: module(x))
     if not stacks:
         raise NotApplicable("no two layers of one list are called one after the other")

@@ -188,15 +188,16 @@ def a_sequence_of_padding_only_spoils_no_other(module: Module, x: StateInputs) -
     source="Vaswani et al. 2017, section 3.2: sequences of a batch do not meet",
     formula="f([x; padding only]) finite: df_x/dw is finite",
     guards="A softmax over nothing whose NaN is replaced on the way forward alone: backward it reaches all weights.",
-    needs=("empty_rows",),
+    needs=("empty_rows", "module"),
     given=(having(padding="none"),),
     share=0.5,
     roles=STATES,
 )
 def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateInputs) -> Comparison:
     """Where a sequence of nothing but padding gives finite states, those of the others have finite gradients."""
-    if module.declaration.gradients is False or module.module is None:
-        raise NotApplicable("has no gradients, as declared, or is a function")
+    if module.declaration.gradients is False:
+        raise NotApplicable("has no gradients, as declared")
+    assert module.module is not None
     more = x.picked(torch.tensor([*range(len(x.x)), 0]))
     real = more.real
     real[-1] = False
