@@ -8,10 +8,10 @@ FAULT = "States are collected before each layer, and the last of these are retur
 LAYERS = "layers/each-layer-of-a-stack-counts"
 
 
-Stack = TypeVar("Stack", bound=nn.Module)
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-def losing_the_last(stack: Stack) -> Stack:
+def losing_the_last(stack: AnyModule) -> AnyModule:
     """The encoder or decoder, whose last layer gives what it was given."""
     layers: Any = stack.layers
     layers[-1].register_forward_hook(_what_it_was_given)

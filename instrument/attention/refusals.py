@@ -10,6 +10,9 @@ from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal, ref
 from headcheck.calling import SubjectRaised, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
 
+OTHER_KIND = {"boolean": "additive", "additive": "boolean"}
+"""The two kinds of masks."""
+
 
 def refused_by(trial: AttentionSubject) -> dict[str, str]:
     """Features that the signature offers and a plain call refuses, and why."""
@@ -36,7 +39,11 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
             failure = _failure_of_all(trial, ways, **asked)
             if isinstance(failure, NotApplicable):
                 refused[feature] = str(failure)
-            elif _refuses(trial, feature, failure):
+            elif _refuses(trial, feature, failure) or (
+                feature in OTHER_KIND
+                and _says_of_the_kind(failure)
+                and _failure_of_all(trial, calls[OTHER_KIND[feature]]) is None
+            ):
                 refused[feature] = f"{FEATURES[feature].absent}{PLAINLY} {failure}"
     if {"boolean", "additive"} <= {*trial.refused, *refused}:
         refused["attn_mask"] = {**trial.refused, **refused}["additive"]
@@ -45,14 +52,17 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
 
 def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotApplicable | None) -> bool:
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
-    if feature in ("boolean", "additive"):
-        return is_refusal(failure) or _says_of_the_kind(failure)
+    if feature in OTHER_KIND:
+        return is_refusal(failure)
     canonical = FEATURES[feature].argument or feature
     return refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
 
 
 def _says_of_the_kind(failure: LawBroken | NotApplicable | None) -> bool:
-    """Whether anything is raised on purpose, or an operator wants a boolean tensor, as masked_fill, or none, as minus."""
+    """Whether anything is raised on purpose, or an operator wants a boolean tensor, as masked_fill, or none, as minus.
+
+    Where masks of the other kind work: else it is no kind that is refused.
+    """
     if not isinstance(failure, SubjectRaised) or not isinstance(failure.problem, Exception):
         return False
     return was_raised(failure.problem) or "bool" in str(failure.problem).lower()

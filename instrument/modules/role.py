@@ -1,6 +1,5 @@
 """What the engine asks of a role whose subject is a module."""
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -86,15 +85,11 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     def _unused(self, subject: ModuleSubject[AnyInputs]) -> list[str]:
         """A note of the weights that no output of a few calls hangs on, as autograd shows; it may be meant."""
         unused: set[str] | None = None
-        for number in range(CALLS if subject.carries_gradients else 0):
-            tried = self.to_try(subject)
+        for number in range(CALLS if subject.carries_gradients and subject.module is not None else 0):
+            case = self.draw(Random(f"unused/{number}"), subject)
             try:
-                with torch.enable_grad():
-                    output = tried.output(self.build(self.draw(Random(f"unused/{number}"), subject), subject))
-                    found = (
-                        self._without_gradient(tried.module, output) if tried.module is not None else set()
-                    )
-            except Exception:  # noqa: BLE001, S112 - a backward of its own may raise anything, which laws will meet.
+                found = self._without_gradient(self.to_try(subject), case)
+            except (LawBroken, NotApplicable):  # Laws will meet it.
                 continue
             unused = found if unused is None else unused & found
         if not unused:
@@ -102,15 +97,17 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         names = [*sorted(unused)[:SHOWN], *(["..."] if len(unused) > SHOWN else [])]
         return [f"no output of {CALLS} calls depends on the weights {', '.join(names)}"]
 
-    @staticmethod
-    def _without_gradient(module: nn.Module, output: Tensor) -> set[str]:
-        """The names of the weights that are no part of the output's graph."""
-        weights = {n: w for n, w in module.named_parameters() if w.requires_grad and w.is_floating_point()}
+    def _without_gradient(self, tried: ModuleSubject[AnyInputs], case: Any) -> set[str]:
+        """The names of the weights that are no part of the graph of an output."""
+        with torch.enable_grad():
+            output = tried.output(self.build(case, tried))
+        tried.require_a_graph(output)
+        assert tried.module is not None
+        named = tried.module.named_parameters()
+        weights = {name: each for name, each in named if each.requires_grad and each.is_floating_point()}
         if not weights:
             return set()
-        found: Sequence[Tensor | None] = torch.autograd.grad(
-            output.sum(), [*weights.values()], allow_unused=True
-        )
+        found = tried.clock.call(torch.autograd.grad, output.sum(), [*weights.values()], allow_unused=True)
         return {name for name, each in zip(weights, found, strict=True) if each is None}
 
     def prepare(

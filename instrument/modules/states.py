@@ -245,24 +245,30 @@ class StatesSubject(ModuleSubject[AnyStates]):
         states = states if self.batch_first else states.transpose(0, 1)
         return torch.where(x.real[..., None].to(states.device), states, 0.0)
 
+    def output_as_returned(self, x: AnyStates) -> tuple[Tensor, Tensor]:
+        """The output, gradients wanted, and the states as the module returned them: the output is zeros at padding."""
+        assert self.module is not None
+        returned: list[Tensor] = []
+        keep = self.module.register_forward_hook(lambda *call: returned.append(tensor_in(call[-1], NAMES)))
+        try:
+            with torch.enable_grad():
+                return self.output(x), returned[0]
+        finally:
+            keep.remove()
+
     def norm_calls(self, x: AnyStates) -> tuple[list[NormCall], Tensor]:
         """The calls of the norms of states, and the output; a fused path, which skips them, is not taken."""
         assert self.module is not None
         if not norms_of(self.module):
             raise NotApplicable("it has no norm that is a module, by the name of its class")
-        returned: list[Tensor] = []
-        keep = self.module.register_forward_hook(lambda *call: returned.append(tensor_in(call[-1], NAMES)))
-        try:
-            with torch.enable_grad(), norms_watched(self.module) as calls:
-                self.output(x)
-        finally:
-            keep.remove()
-        if returned[0].isnan().any():
+        with norms_watched(self.module) as calls:
+            _, returned = self.output_as_returned(x)
+        if returned.isnan().any():
             raise NotApplicable("the output is NaN where its norms are watched")
-        of_states = [each for each in calls if each.given.shape == returned[0].shape]
+        of_states = [each for each in calls if each.given.shape == returned.shape]
         if calls and not of_states:
             raise NotApplicable("its norms are given parts of the states, such as one token at a time")
-        return of_states, returned[0]
+        return of_states, returned
 
     def gradient(self, x: AnyStates, keep: Tensor, of: str = "x") -> Tensor:
         """Of a random combination of the states at `keep` (batch, length), with respect to the input `of`."""

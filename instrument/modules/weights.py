@@ -11,6 +11,8 @@ from torch.autograd.graph import Node
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Norms by the statistics of a batch: other in training, affine in evaluation."""
+RATES = ("dropout", "dropout_p", "attn_dropout", "attention_dropout")
+"""Rates of dropout by their usual names, which a class may have for all of its modules."""
 
 
 @contextmanager
@@ -110,10 +112,21 @@ def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
             handle.remove()
 
 
-def set_dropout(module: nn.Module, rate: float) -> None:
-    """Set every rate of dropout: p of a dropout, and numbers with "drop" in their name."""
+def rates_of_dropout(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Where rates of dropout stand: numbers so named, and `p` of a class that drops: elsewhere it may be an exponent."""
     for part in module.modules():
-        of_dropout = "drop" in type(part).__name__.lower()
-        for name, value in [*vars(part).items()]:
-            if isinstance(value, float) and ("drop" in name.lower() or (name == "p" and of_dropout)):
-                setattr(part, name, rate)
+        drops = "drop" in type(part).__name__.lower()
+        for name in dict.fromkeys((*vars(part), *RATES)):
+            value: Any = getattr(part, name, None)
+            if name == "p":
+                is_rate = drops and type(value) in (int, float)
+            else:
+                is_rate = "drop" in name.lower() and type(value) is float
+            if is_rate and 0 <= value <= 1:
+                yield part, name
+
+
+def set_dropout(module: nn.Module, rate: float) -> None:
+    """Set every rate of dropout."""
+    for part, name in [*rates_of_dropout(module)]:
+        setattr(part, name, rate)

@@ -114,7 +114,7 @@ def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: Mo
     )
     if torch.equal(other, output) or not torch.equal(again, output):
         raise NotApplicable("in training nothing is drawn, or not with torch's generator alone")
-    largest = float(found.abs().max()) if found.numel() else 0.0
+    largest = float(found.nan_to_num().abs().max())
     return within(
         later, found, COARSE * largest, "gradient of the weights, more having been drawn before backward"
     )
@@ -135,6 +135,8 @@ def _of_a_draw(
             raise NotApplicable(f"is not computed in training with dropout: {refusal}") from refusal
         trained.require_a_graph(output)
         weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
+        if not weights:
+            raise NotApplicable("no weight of it wants a gradient")
         for each in weights:
             each.grad = None
         torch.manual_seed(seed_of_backward)

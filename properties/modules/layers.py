@@ -36,23 +36,14 @@ def each_layer_of_a_stack_counts(
     if not stacks:
         raise NotApplicable("no two layers of one list are called one after the other")
     for stack in stacks:
-        idle = [
-            f"{stack.name}.{number}"
-            for number, layer in enumerate(stack.layers)
-            if not module.shows(partial(_counts, module, x, layer))
-        ]
-        if len(idle) < len(
-            stack.layers
-        ):  # Else it is no part of the way to this output, as further heads are none.
-            yield _none_of(idle)
-
-
-def _none_of(idle: list[str]) -> Comparison:
-    if idle:
-        raise LawBroken(
-            f"other weights in {', '.join(idle)} change no number of the output, those of the other layers do"
-        )
-    return none("layers without influence")
+        counts = [module.shows(partial(_counts, module, x, layer)) for layer in stack.layers]
+        idle = [f"{stack.name}.{number}" for number, each in enumerate(counts) if not each]
+        if idle and any(counts):
+            raise LawBroken(
+                f"other weights in {', '.join(idle)} change no number of the output, those of the other layers do"
+            )
+        if not idle:  # A stack of which no layer counts is no part of the way to this output, as further heads are none.
+            yield none(f"layers of {stack.name} without influence")
 
 
 def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:

@@ -7,8 +7,7 @@ import torch
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
-from headcheck.modules.states import NAMES, STATES, StateInputs, StatesSubject, huge
-from headcheck.modules.subject import tensor_in
+from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
 
@@ -201,13 +200,9 @@ def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateIn
     more = x.picked(torch.tensor([*range(len(x.x)), 0]))
     real = more.real
     real[-1] = False
-    returned: list[torch.Tensor] = []  # As they are: laws see zeros at padding.
-    keep = module.module.register_forward_hook(lambda *call: returned.append(tensor_in(call[-1], NAMES)))
-    with torch.enable_grad():
-        output = module.output(more.but(is_real=real))
-    keep.remove()
+    output, returned = module.output_as_returned(more.but(is_real=real))
     module.require_a_graph(output)
-    if not all(each.isfinite().all() for each in returned):
+    if not returned.isfinite().all():
         raise NotApplicable("what it gives for nothing but padding is not finite")
     named = {n: w for n, w in module.module.named_parameters() if w.requires_grad and w.is_floating_point()}
     if not named:

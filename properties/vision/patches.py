@@ -176,7 +176,7 @@ def places_alike_in_a_row_are_alike_in_a_stretched_one(
             raise NotApplicable(NO_TABLE)
         for size in others:
             found = _uneven(_places(module, module.plain(module.channels, size)))
-            what = f"difference of places of one row, in an image of {size[0]} x {size[1]} {DECLARE},"
+            what = f"in an image of {size[0]} x {size[1]} {DECLARE} the difference of places of one row"
             yield within(found, torch.zeros_like(found), COARSE * spread, what)
 
 

@@ -18,6 +18,7 @@ from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sli
 from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
+from headcheck.modules.weights import rates_of_dropout
 from headcheck.signatures import parameters_of
 
 
@@ -52,22 +53,10 @@ class Found:
         return wanted if wanted in kinds else kinds[0]
 
 
-DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
-"""Those that keep the mean; an alpha dropout keeps mean and variance of what is standardised alone."""
-
-
-_ALL_DROPOUTS = (*DROPOUTS, nn.AlphaDropout, nn.FeatureAlphaDropout)
-
-
-_OF_ANOTHER_KIND = ("layer", "path", "head", "key")
+ALPHA_DROPOUTS = nn.AlphaDropout, nn.FeatureAlphaDropout
+"""They keep mean and variance of what is standardised alone."""
+OF_ANOTHER_KIND = ("layer", "path", "head", "key")
 """What is dropped where a rate says so beside "drop": not weights, and not scaled as they are."""
-
-
-def _is_rate(of: object, name: str, kept: object) -> bool:
-    """Whether an attribute is a rate of dropout, by its name; `p` may be an exponent, but in a class that drops."""
-    drops = "drop" in (type(of).__name__ if name == "p" else name).lower()
-    another = any(word in name.lower() for word in _OF_ANOTHER_KIND)
-    return isinstance(kept, float) and 0 <= kept < 1 and drops and not another
 
 
 class MultiHeadSubject(WeightedModule):
@@ -133,11 +122,14 @@ class MultiHeadSubject(WeightedModule):
         return self.places["key_mask"] == "key_padding_mask" if declared is None else declared
 
     def _dropouts(self) -> list[tuple[Any, str]]:
-        """Where rates of dropout are kept."""
-        parts = [] if self.module is None else list(self.module.modules())
-        layers = [(each, "p") for each in parts if isinstance(each, DROPOUTS)]
-        own = [each for each in parts if not isinstance(each, _ALL_DROPOUTS)]
-        return layers + [(e, name) for e in own for name, kept in vars(e).items() if _is_rate(e, name, kept)]
+        """Where rates of dropout are kept, by which weights are dropped."""
+        found = rates_of_dropout(self.module) if self.module is not None else ()
+        return [
+            (part, name)
+            for part, name in found
+            if not isinstance(part, ALPHA_DROPOUTS)
+            and not any(word in name.lower() for word in OF_ANOTHER_KIND)
+        ]
 
     @contextmanager
     def dropping(self, rate: float, x: MultiHeadInputs) -> Iterator[None]:
