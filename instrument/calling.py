@@ -67,6 +67,10 @@ class SubjectRaised(NoAnswer):
 
 REFUSALS = ValueError, AssertionError, NotImplementedError
 """By which a subject says that it is not made for such sizes."""
+SAYING_HOW_MANY = re.compile(
+    r"at most|exceed|maximum|too (long|large|many)|up to|limit|support", re.IGNORECASE
+)
+"""What has to be said of a length that is too long, where it is no Python code of the subject that raises it."""
 
 
 def was_raised(problem: BaseException) -> bool:
@@ -75,6 +79,13 @@ def was_raised(problem: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+def refuses_a_length(problem: BaseException) -> bool:
+    """Whether an exception says that so many are not taken: raised by the subject's own code, or in so many words."""
+    if SAYING_HOW_MANY.search(str(problem)):
+        return isinstance(problem, (RuntimeError, *REFUSALS))
+    return isinstance(problem, REFUSALS) and was_raised(problem)
 
 
 def is_for_laws(

@@ -176,6 +176,8 @@ class _Conventions(_Common):
     """The head dims that it takes, and of value; None: all, but those that plain calls refuse in so many words."""
     length_multiple: int | None = None
     """What q_len and kv_len have to be a multiple of; None: 1, but for what plain calls refuse in so many words."""
+    max_length: int | None = None
+    """The most queries, and the most keys, that it takes; None: any, but for what plain calls refuse in so many words."""
     value_dim: bool | None = None
     """Whether value's dim may differ from head_dim; None: yes, if a plain call does not refuse it in so many words."""
     rectangular: bool | None = None
@@ -264,8 +266,9 @@ class Attention(Declaration, _Conventions):
         dims: object = self.head_dims  # Whatever was written.
         if dims is not None and not (isinstance(dims, tuple) and dims and all(map(_counts, dims))):
             raise SubjectError(f"head_dims={dims!r} names no head dims: head_dims=(64, 128)")
-        if self.length_multiple is not None and not _counts(self.length_multiple):
-            raise SubjectError(f"length_multiple={self.length_multiple!r} is no whole number above zero")
+        for name in ("length_multiple", "max_length"):
+            if getattr(self, name) is not None and not _counts(getattr(self, name)):
+                raise SubjectError(f"{name}={getattr(self, name)!r} is no whole number above zero")
 
 
 def _is_order(layout: str) -> bool:

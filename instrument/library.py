@@ -27,13 +27,6 @@ def _flushes_denormals() -> bool:
     return bool(torch.tensor(1e-310, dtype=torch.float64, device="cpu") * 1 == 0)
 
 
-def _deterministic() -> tuple[bool, bool]:
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-
-
 _KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 _WHICH_KERNELS = "which kernels of attention may run"
 _ALL_KERNELS = {_WHICH_KERNELS: (True,) * len(_KERNELS)}
@@ -54,8 +47,8 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "whether gradients are on": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the use of deterministic algorithms": (
-        _deterministic,
-        lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,  # use_deterministic_algorithms imports inductor first, which takes a second.
     ),
     "the precision of float32 products": (
         torch.get_float32_matmul_precision,
@@ -70,7 +63,7 @@ _USUAL = {
     "the default dtype": torch.float32,
     "the number of threads": 1,  # Tensors this small gain nothing from more, and wait for them where the machine is busy.
     "whether gradients are on": True,
-    "the use of deterministic algorithms": (False, False),
+    "the use of deterministic algorithms": 0,
     "the precision of float32 products": "highest",
     "whether denormal numbers are flushed to zero": False,
     "whether anomalies are looked for": False,
@@ -78,7 +71,7 @@ _USUAL = {
 """What laws expect, and what is set while a call is watched: a setting that an earlier call left behind shows again."""
 _OTHERWISE = {
     "whether gradients are on": False,
-    "the use of deterministic algorithms": (True, True),
+    "the use of deterministic algorithms": 1,  # Warns.
     "the precision of float32 products": "high",
     "whether anomalies are looked for": True,
     _WHICH_KERNELS: tuple(name == "math" for name in _KERNELS),

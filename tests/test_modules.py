@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 import headcheck
+from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.noise import measured, scaled
 from headcheck.modules.subject import aliased
 from headcheck.modules.token_caches import Found
 from headcheck.roles import role
-from tests.roles import RIGHT
+from tests.roles import RIGHT, WRONG
 from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
 from tests.roles.causal_lm_survivors import AlwaysKept, Kept
 from tests.roles.seq2seq import CallersMasks
@@ -84,9 +85,33 @@ def test_lengths_that_are_refused_are_found() -> None:
     """A table of 17 positions, and a context of 8: no law asks for more."""
     subject, notes = prepared(lambda: Torch(norm_first=True))
     assert subject.max_length == 17
-    assert "sequences of more than 17 tokens are refused" in notes
+    assert (
+        "sequences of more than 17 tokens are refused (raised IndexError: index out of range in self)"
+        in notes
+    )
     assert prepared(Karpathy)[0].max_length == 8
     assert prepared(Small)[0].max_length is None
+
+
+def test_states_beyond_a_table_are_not_asked_for() -> None:
+    """Sixteen positions: what is longer is not applicable, and what laws put beside a sequence finds room."""
+    subject, notes = role("encoder").prepare(
+        RIGHT["encoder/sixteen-positions"].declaration(), dtypes=(), device="cpu", seed=0
+    )
+    assert subject.max_length == 16
+    assert any("more than 16 tokens" in note for note in notes)
+    with pytest.raises(NotApplicable, match="at most 16"):
+        subject(subject.plain(1, 17, subject.d_model))
+
+
+def test_a_slip_at_many_tokens_is_no_limit_of_attention() -> None:
+    """A causal table that is too short is a fault of document 003; a length that is refused in so many words is none."""
+    limits = {}
+    for name, entries in (("CausalTableEnds", WRONG), ("SixteenTokens", RIGHT)):
+        entry = entries[f"multi_head_attention/{name}"]
+        subject, _ = role(entry.role).prepare(entry.declaration(), dtypes=(), device="cpu", seed=0)
+        limits[name] = subject.max_length
+    assert limits == {"CausalTableEnds": None, "SixteenTokens": 16}
 
 
 def test_a_gap_in_the_lengths_is_no_limit() -> None:

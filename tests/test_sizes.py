@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -49,6 +50,33 @@ def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def few(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A row of scores has room for 128 keys."""
+    assert k.shape[-2] <= 128
+    return scaled_dot_product_attention(q, k, v)
+
+
+def few_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Whole blocks, and not many, refused as CUDA code does; as many keys as queries."""
+    if q.shape[-2] % 16 or q.shape[-2] != k.shape[-2]:
+        raise ValueError("lengths have to be alike, and multiples of 16")
+    if q.shape[-2] > 100:
+        raise RuntimeError("seqlen exceeds 100")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def no_more_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Any length, but never more queries than keys."""
+    assert q.shape[-2] <= k.shape[-2]
+    return scaled_dot_product_attention(q, k, v)
+
+
+def too_long_for_its_buffer(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Many keys are no refusal, but a slip."""
+    buffer = torch.zeros_like(k[..., :128, :])
+    return scaled_dot_product_attention(q, k, v + (buffer if k.shape[-2] > 128 else 0))
+
+
 def crashes(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """An odd head dim is no refusal, but a slip."""
     half = q.shape[-1] // 2
@@ -67,13 +95,17 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
         (dense, {"any_strides": False}),
         (in_eights, {"head_dims": (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)}),
         (crashes, {}),
+        (few, {"max_length": 128}),
+        (few_in_blocks, {"length_multiple": 16, "max_length": 96, "rectangular": False}),
+        (no_more_queries, {}),
+        (too_long_for_its_buffer, {}),
         (scaled_dot_product_attention, {}),
     ],
 )
 def test_what_plain_calls_refuse_is_not_asked_for(function: Any, found: dict[str, Any]) -> None:
     """By an assertion, a ValueError, or a RuntimeError that says so; a crash is a finding."""
     declaration, notes = shown(function)
-    fields = ("head_dims", "length_multiple", "rectangular", "value_dim", "any_strides")
+    fields = ("head_dims", "length_multiple", "max_length", "rectangular", "value_dim", "any_strides")
     assert {name: value for name in fields if (value := getattr(declaration, name)) is not None} == found
     assert len(notes) == len(found)
 
@@ -84,7 +116,9 @@ def test_what_is_declared_is_not_found_out() -> None:
     assert (declaration.head_dims, declaration.length_multiple, notes) == ((64,), 8, [])
 
 
-@pytest.mark.parametrize("wrong", [{"head_dims": 64}, {"head_dims": ()}, {"length_multiple": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"head_dims": 64}, {"head_dims": ()}, {"length_multiple": 0}, {"max_length": 0}]
+)
 def test_sizes_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
     """In one line, which names the field."""
     with pytest.raises(SubjectError, match=next(iter(wrong))):
@@ -96,6 +130,13 @@ def test_a_case_gets_the_nearest_sizes() -> None:
     declaration = headcheck.Attention(tiled, head_dims=(16, 64), length_multiple=16, value_dim=False)
     case = sized(Case(q_len=1, kv_len=17, head_dim=40, value_dim=3), declaration)
     assert (case.q_len, case.kv_len, case.head_dim, case.value_dim) == (16, 32, 16, 16)
+
+
+def test_a_case_is_no_longer_than_what_is_taken() -> None:
+    """Down to the last whole block."""
+    declaration = headcheck.Attention(few, max_length=100, length_multiple=16)
+    case = sized(Case(q_len=1, kv_len=257), declaration)
+    assert (case.q_len, case.kv_len) == (16, 96)
 
 
 def test_lengths_become_equal_where_they_have_to_be() -> None:
@@ -135,6 +176,17 @@ def test_a_fault_of_such_a_kernel_is_found() -> None:
     (row,) = (row for row in verdict.broken if row.name_in_role == "accuracy/output-is-within-the-bound")
     assert row.counterexample is not None
     assert "kv_len=48" in row.counterexample.case
+
+
+def test_a_kernel_of_few_keys_is_judged() -> None:
+    """Laws that put more beside them do so where there is room."""
+    verdict = headcheck.verify(few, profile="quick", dtype="float32", seed=1, declare="nan_scores=may-vanish")
+    assert not verdict.broken, repr(verdict)
+    assert "lengths: at most 128" in "".join(verdict.notes)
+    (row,) = (row for row in verdict.laws if row.name_in_role == "symmetry/duplicated-keys-change-nothing")
+    assert row.outcome == "holds"
+    reasons = {row.reason for row in verdict.laws if row.outcome == "not-applicable"}
+    assert "takes no kv_len=1025, of which the law speaks" in reasons
 
 
 def test_a_law_of_other_sizes_says_nothing() -> None:

@@ -322,7 +322,7 @@ UNUSUAL: dict[str, Any] = {
     "the default dtype": torch.float64,
     "the number of threads": 3,
     "whether gradients are on": False,
-    "the use of deterministic algorithms": (True, True),
+    "the use of deterministic algorithms": 1,
     "the precision of float32 products": "medium",
     "whether denormal numbers are flushed to zero": True,
     "whether anomalies are looked for": True,

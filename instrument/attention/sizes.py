@@ -19,10 +19,18 @@ def sized(case: Case, declaration: Attention) -> Case:
         value_dim = head_dim
     if declaration.rectangular is False:
         q_len = kv_len = min(max(q_len, kv_len), SQUARE)
-    if multiple := declaration.length_multiple or 0:
-        q_len, kv_len = (-(-length // multiple) * multiple for length in (q_len, kv_len))
+    q_len, kv_len = (_taken(length, declaration) for length in (q_len, kv_len))
     case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
     return case.but(**declaration.always, **axes_of_one(declaration))
+
+
+def _taken(length: int, declaration: Attention) -> int:
+    """The next length in whole multiples, up to the longest."""
+    multiple = declaration.length_multiple or 1
+    blocks = -(-length // multiple)
+    if declaration.max_length is not None:
+        blocks = min(blocks, max(1, declaration.max_length // multiple))
+    return blocks * multiple
 
 
 def limited(declaration: Attention) -> tuple[str, ...]:
@@ -51,6 +59,8 @@ def why_not(x: Inputs, declaration: Attention) -> str:
     multiple = declaration.length_multiple or 1
     if x.q_len % multiple or x.kv_len % multiple:
         return f"takes lengths that are multiples of {multiple} only"
+    if declaration.max_length is not None and max(x.q_len, x.kv_len) > declaration.max_length:
+        return f"takes lengths of at most {declaration.max_length}"
     return ""
 
 

@@ -9,9 +9,9 @@ import torch
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
-from headcheck.attention.sizes import axes_of_one, listed
+from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
-from headcheck.calling import REFUSALS, SubjectRaised
+from headcheck.calling import REFUSALS, SubjectRaised, refuses_a_length
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
 from headcheck.forks import Fate, can_fork, fate_of
@@ -19,7 +19,9 @@ from headcheck.forks import Fate, can_fork, fate_of
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
 LENGTHS = (1, 2, 3, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
-FIRST_DIMS, FIRST_LENGTHS = (3, 320), (1, 17)
+LONGER = (*LENGTHS, 384, 512, 768, 1024)
+"""The lengths of which the longest that is taken is sought where `BEYOND` is refused."""
+FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17), 2560
 WHOLE_BLOCKS = ((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8))
 """Length and dim of calls that kernels of few sizes take."""
 PATIENCE_S = 10.0
@@ -79,7 +81,7 @@ class _Trial:
     def __init__(self, declaration: Attention, dtype: str, device: str) -> None:
         self.declaration, self.dtype = declaration, dtype
         self.subject = AttentionSubject(
-            declaration.but(head_dims=None, length_multiple=None),
+            declaration.but(head_dims=None, length_multiple=None, max_length=None),
             dtypes=(dtype,),
             arithmetic={dtype: named("native")},
             device=device,
@@ -131,6 +133,14 @@ class _Trial:
         if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
             changes["rectangular"] = False
             notes.append(f"q_len other than kv_len: not asked for ({said})")
+        found = self.declaration.but(**changes)
+        if found.max_length is None and (said := self._too_long(BEYOND, length, dim, found)):
+            multiple = found.length_multiple or 1
+            fitting = [each for each in LONGER if each >= length and not each % multiple]
+            taken = tuple(each for each in fitting if not self._too_long(each, length, dim, found))
+            if taken and fitting[: len(taken)] == [*taken]:
+                changes["max_length"] = taken[-1]
+                notes.append(f"lengths: at most {taken[-1]}, as plain calls show; longer ones: {said}")
         other = next(
             (
                 each
@@ -156,6 +166,14 @@ class _Trial:
         if not self.refusals([(length, dim) for length in FIRST_LENGTHS]):
             return {}
         return self.refusals([(length, dim) for length in LENGTHS])
+
+    def _too_long(self, length: int, short: int, dim: int, found: Attention) -> str:
+        """In which words so many keys are refused, or as many queries and keys; '' where neither are."""
+        multiple = found.length_multiple or 1
+        square = min(length, -(-SQUARE // multiple) * multiple)
+        lengths = [(square, square)] + ([(short, length)] if found.rectangular is not False else [])
+        failures = (self.failure(length, dim, q_len=q_len, kv_len=kv_len) for q_len, kv_len in lengths)
+        return next((_said(each) for each in failures if each is not None and refuses_a_length(each)), "")
 
     def _refuses(self, length: int, dim: int, **fields: Any) -> str:
         """In which words a call with other sizes, or another layout, is refused; '' where it is not."""

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from headcheck.comparison import NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.modules import token_caches
+from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, named_in, problem_of
-from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
+from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
 
@@ -348,7 +349,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
 
         return [
             *subject.find_form("is_real", _padded("right")),
-            *subject.settle_length(of_length, LONGEST + MARGIN),
+            *subject.settle_length(of_length, range(1, LONGEST + MARGIN + 1)),
             *token_caches.find(subject, of_length(3), _padded("left")),
         ]
 

@@ -98,6 +98,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         return super().lacks(feature)
 
     def output(self, x: DecoderInputs) -> Tensor:
+        self.require_room(x.length)
         causal: dict[str, Any] = {}
         if isinstance(self.module, self.TORCH):
             future = torch.ones(x.length, x.length, dtype=torch.bool, device=self.device).triu(1)

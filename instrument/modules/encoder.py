@@ -48,6 +48,7 @@ class EncoderSubject(StatesSubject[StateInputs]):
     }
 
     def output(self, x: StateInputs) -> Tensor:
+        self.require_room(x.length)
         returned = self.call(self.arranged(x.x), is_real=self.masked("is_real", x.is_real))
         return self.states_in(returned, x)
 

@@ -40,6 +40,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """The subject with a module that laws will not see, where a call may leave something behind."""
         return subject.unused()
 
+    def limits(self, subject: Any) -> list[str]:
+        """Which sizes the module does not take, as the preparation finds out first; it is written into the subject."""
+        return []
+
     def notes(self, subject: Any) -> list[str]:
         """What else the preparation finds out; it may change the subject."""
         return []
@@ -129,8 +133,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             if problem is not None:
                 problems.append(f"{dtype}: {problem}")
                 continue
+            limits = self.limits(subject)
             subject.carries_gradients = self._carries_gradients(subject)
-            prepared = subject, [f"judged in {dtype}", *self.notes(subject), *self._unused(subject)]
+            notes = [*limits, *self.notes(subject), *self._unused(subject)]
+            prepared = subject, [f"judged in {dtype}", *notes]
             if self.sound(subject):
                 return prepared
             unsound = unsound or prepared

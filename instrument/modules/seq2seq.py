@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
-from headcheck.modules.tokens import MARGIN, TokenDeclaration, TokenSubject, other_tokens
+from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.signatures import parameters_of
 
@@ -344,7 +345,9 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
         target = [f"{subject.places['target_is_real']} is given with the causal mask in it"]
         if not subject.with_causal:
             target = subject.find_form("target_is_real", x.but(target_is_real=real))
-        length = subject.settle_length(lambda length: _plain(2, length, length), LONGEST + MARGIN)
+        length = subject.settle_length(
+            lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)
+        )
         return [*source, *target, *length]
 
     def sound(self, subject: Seq2SeqSubject) -> bool:

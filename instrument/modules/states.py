@@ -3,17 +3,18 @@
 import inspect
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, refuses_a_length
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.modules.lengths import MARGIN, OfSomeLength
 from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.stacks import Stacked
@@ -30,6 +31,7 @@ FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
 OF_PADDING = ("is_real", "padding_mask")
 """Endings of the names of arguments that can be nothing but a mask of padding."""
+LONGEST = 48
 WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
 """Attributes that may say how wide a state is; which of them does is tried."""
 
@@ -60,6 +62,8 @@ class States(Stacked):
     """Whether NaN in padding is kept from the other states; 0 x NaN leaks in most."""
     positions: bool = False
     """Whether the module itself has positions, so that the order of its input counts."""
+    max_length: int | None = None
+    """The most states that a sequence may have; None: any, but for what plain calls refuse in so many words."""
     full_context: bool = True
     """Whether every state has an influence on those that may see it: not so in a window."""
     skip_path: bool = True
@@ -82,7 +86,7 @@ class StatesCase(ModuleCase):
 
     SIZES: ClassVar[tuple[str, ...]] = ("batch", "length")
 
-    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, rarely=(48,))
+    length: int = option(2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, rarely=(LONGEST,))
     padding: str = option("none", "none", "right", "left")
     """On which side the shorter sequences are padded."""
     spread: float = option(1.0, 1.0, 1.0, 0.1, 10.0)
@@ -111,14 +115,12 @@ class StateInputs(ModuleInputs):
     @property
     def cut(self) -> int:
         """A place inside the sequence: a state stands before it and, where there are two, one behind it."""
-        split: int = self.case.split
-        return max(1, min(split, self.length - 1))
+        return max(1, min(int(self.case.split), self.length - 1))
 
     def noise(self, purpose: str, like: Tensor) -> Tensor:
         """Normal numbers of the shape of a tensor, spread as those of the case."""
         drawn = torch.randn(like.shape, generator=self.generator(purpose), dtype=torch.float64)
-        noise: Tensor = (self.case.spread * drawn).to(like)
-        return noise
+        return (float(self.case.spread) * drawn).to(like)
 
     def replaced(self, at: Tensor | int | slice, purpose: str = "other") -> Self:
         """Other states at some places of each sequence."""
@@ -138,7 +140,7 @@ AnyCase = TypeVar("AnyCase", bound=StatesCase)
 AnyStates = TypeVar("AnyStates", bound=StateInputs)
 
 
-class StatesSubject(ModuleSubject[AnyStates]):
+class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
     """Laws see states; what a module gives at padding is nobody's concern and stands as zeros."""
 
     FEATURES: ClassVar = {
@@ -161,6 +163,7 @@ class StatesSubject(ModuleSubject[AnyStates]):
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.forms = {name: self._first_form(name) for name, place in self.places.items() if place}
+        self.max_length = self.declaration.max_length
         self.d_model = self._width()
 
     @property
@@ -363,12 +366,18 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
         name = getattr(said, "__name__", "").lower().replace("_", "")
         return isinstance(attribute, self.kinds) or (self.name in name and self.other_word not in name)
 
+    def limits(self, subject: StatesSubject[AnyStates]) -> list[str]:
+        def of_length(length: int) -> AnyStates:
+            return subject.plain(2, length, subject.d_model)
+
+        return subject.settle_length(of_length, range(1, LONGEST + MARGIN + 1), refuses_a_length)
+
     def settle(self, case: AnyCase, subject: Any) -> AnyCase:
+        case = case.but(length=subject.fitting(case.length))
         if case.padding != "none" and subject.lacks(f"{case.padding}_padding"):
             case = case.but(padding="none")
-        for each in fields(case):
-            if each.name == "memory_padding" and subject.lacks("memory_is_real"):
-                case = case.but(memory_padding="none")
+        if hasattr(case, "memory_padding") and subject.lacks("memory_is_real"):
+            case = case.but(memory_padding="none")
         return case
 
 

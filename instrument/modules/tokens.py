@@ -11,15 +11,11 @@ from torch import Tensor, nn
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.noise import measured
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
-
-MARGIN = 5
-"""So many tokens may be added to a sequence of a case: padding, or what is generated."""
-LEAST = 5
-"""The length that some laws need; where the module takes little more, less is added."""
 
 
 def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor:
@@ -86,7 +82,7 @@ class Traced:
         return self.seen[-1].clone()  # A module may go on with it in place, which a leaf refuses.
 
 
-class TokenSubject(ModuleSubject[AnyInputs]):
+class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
     """Laws see tokens and logits."""
 
     MASKS: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +92,7 @@ class TokenSubject(ModuleSubject[AnyInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
         self.forms = {name: next(self._forms(name)) for name in masks}
-        self.max_length: int | None = self.declaration.max_length
+        self.max_length = self.declaration.max_length
         self.required: frozenset[str] = frozenset()
         """The masks that the module does not do without."""
 
@@ -179,27 +175,6 @@ class TokenSubject(ModuleSubject[AnyInputs]):
             sizes = ", ".join(map(str, shape))
             raise LawBroken(f"logits have shape {tuple(logits.shape)}, expected ({sizes}, vocab)")
         return logits
-
-    def settle_length(self, of_length: Callable[[int], AnyInputs], longest: int) -> list[str]:
-        """Where lengths up to some number work and all above it raise, no law asks for more."""
-        if self.max_length is not None:
-            return []
-        works = [problem_of(self, of_length(length)) is None for length in range(1, longest + 1)]
-        fitting = sum(works)
-        if all(works) or not fitting or not all(works[:fitting]):
-            return []
-        self.max_length = fitting
-        return [f"sequences of more than {fitting} tokens are refused"]
-
-    def fitting(self, length: int) -> int:
-        """The length, cut to what the module takes with what laws add to it."""
-        if self.max_length is None:
-            return length
-        return min(length, max(self.max_length - MARGIN, min(self.max_length, LEAST)))
-
-    def room(self, length: int) -> int:
-        """How many tokens may be added to so many."""
-        return MARGIN if self.max_length is None else min(MARGIN, self.max_length - length)
 
     def gradient_of_table(
         self,

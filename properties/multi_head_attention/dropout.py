@@ -29,13 +29,23 @@ def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> C
         raise NotApplicable(
             "keys that are alike give the same in every call: scores are dropped, or nothing is"
         )
-    of_values = _of_values(attention, x)
-    along = of_values / (of_values * of_values).sum()
-    with attention.training(x, rate=0.5):
+    along = _along_what_the_values_give(attention, x)
+    at_half = _mean(attention, x, along, 0.5, CALLS)
+    if not at_half.broken or not attention.is_made_to_drop(x):
+        return at_half
+    # What is computed where the module is made, such as a factor, is right at the rates that it was made with.
+    return _mean(attention, x, along, None, 2 * CALLS)
+
+
+def _mean(
+    attention: MultiHeadSubject, x: MultiHeadInputs, along: Tensor, rate: float | None, calls: int
+) -> Comparison:
+    """The mean of so many calls in training, beside evaluation."""
+    with attention.training(x, rate):
         torch.default_generator.manual_seed(x.case.seed)
-        found = torch.stack([(attention(x).nan_to_num() * along).sum() for _ in range(CALLS)])
+        found = torch.stack([(attention(x).nan_to_num() * along).sum() for _ in range(calls)])
     rounding = attention.bound(x) * float(along.abs().sum())
-    sigma = float(found.std()) / CALLS**0.5
+    sigma = float(found.std()) / calls**0.5
     in_evaluation = (attention(x).nan_to_num() * along).sum()
     return within(
         found.mean(), in_evaluation, SIGMAS * sigma + 2 * rounding, "mean along what the values give"
@@ -53,10 +63,13 @@ def _drops_weights(attention: MultiHeadSubject, x: MultiHeadInputs) -> bool:
     return any(within(each, first, bound).broken for each in others)
 
 
-def _of_values(attention: MultiHeadSubject, x: MultiHeadInputs) -> Tensor:
-    """The output but for its bias, by the reference. NotApplicable: next to nothing, which dropout cannot move."""
+def _along_what_the_values_give(attention: MultiHeadSubject, x: MultiHeadInputs) -> Tensor:
+    """The output but for its bias, by the reference, over its own square: of itself it is one.
+
+    NotApplicable: it is next to nothing, which dropout cannot move.
+    """
     exact = attention.exact(x).nan_to_num()
     of_values = exact - x.weights.get("b_o", torch.zeros(()))
     if float(of_values.abs().max()) <= TO_SEE * float(exact.abs().max()):
         raise NotApplicable("the values give next to nothing to the output")
-    return of_values
+    return of_values / (of_values * of_values).sum()

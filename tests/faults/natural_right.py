@@ -320,3 +320,10 @@ def weightless_keys_not_read(call: Call, weights: Tensor, value: Tensor) -> Tens
     """NaN there does not show, which no law asks for."""
     read = (weights != 0).any(dim=-2, keepdim=True).mT
     return weights @ value.masked_fill(~read, 0.0)
+
+
+@variant("A row of scores has room for 100 keys, and more are refused.")
+def room_for_a_hundred(call: Call) -> Tensor:
+    if call.kv_len > 100:
+        raise ValueError(f"{call.kv_len} keys are more than the 100 that there is room for")
+    return clean.attention(call)

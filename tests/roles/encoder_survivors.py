@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from tests import lost, redrawn
 from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.encoder import Block, PostNorm
+from tests.roles.encoder import WIDTH, Block, PostNorm
 
 
 @right("In bfloat16, where one token among many may move no bit of a state.", dtypes=("bfloat16",))
@@ -143,3 +143,17 @@ def replaced_after_the_softmax() -> nn.Module:
             return scores.softmax(dim=-1).nan_to_num(0.0)
 
     return Wrong()
+
+
+@right("Positions from a table of sixteen; longer sequences are refused.", positions=True, padding=("right",))
+def sixteen_positions() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(16, WIDTH)
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            assert x.shape[1] <= 16, "the sequence is too long"
+            return super().forward(x + self.table(torch.arange(x.shape[1])), is_real)
+
+    return Right()

@@ -277,6 +277,16 @@ class DroppedByARateOfItsOwn(DroppingByItself):
     pass
 
 
+@right("The same, by a factor that is computed where the module is made.")
+class DroppedByAFactorOfTheMaker(DroppingByItself):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.factor = super().rescale()
+
+    def rescale(self) -> float:
+        return self.factor
+
+
 @wrong("The same, and what is kept is not scaled up.", breaks="dropout/dropout-keeps-the-mean")
 class DroppedAndKeptAsItWas(DroppingByItself):
     def rescale(self) -> float:
@@ -394,3 +404,11 @@ class TwoAreFrozen(Plain):
         super().__init__(d_model, num_heads)
         for each in (self.w_q, self.w_k):
             each.requires_grad_(False)
+
+
+@right("Self-attention of sixteen tokens at most; more are refused.")
+class SixteenTokens(Plain):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+        if x.shape[1] > 16:
+            raise ValueError(f"a sequence of {x.shape[1]} tokens exceeds 16")
+        return super().forward(x, x, x, mask)

@@ -38,6 +38,8 @@ class MultiHeadAttention(Declaration):
     """The axes of a weight that is a bare parameter: x @ w, or x @ w.T; None: found out."""
     batch_first: bool | None = None
     """Whether the batch is the first axis, or the second; None: as the module's own batch_first says, or True."""
+    max_length: int | None = None
+    """The most tokens that a sequence may have; None: any, but for what plain calls refuse in so many words."""
     causal: bool = False
     """Whether every query sees itself and what is before it only, without being told."""
     masks: tuple[str, ...] | None = None

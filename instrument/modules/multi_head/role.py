@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from headcheck.calling import refuses_a_length
 from headcheck.declarations import Declaration
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs, drawn_tensors
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
@@ -21,6 +22,10 @@ TORCHS = {
     "weights": "averaged",
 }
 """What torch.nn.MultiheadAttention documents; a row without keys is NaN or zeros, by the path that it takes."""
+
+
+LENGTHS = (*range(1, 18), 24, 32, 33, 48, 64, 65, 96, 128, 129, 192, 256, 257)
+"""Of which the longest that a module takes is sought: all that cases are drawn with, and usual ones between."""
 
 
 class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
@@ -56,6 +61,13 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
         weights = {"weights": found.weights} if found.weights else {}
         return {**super().found(subject), **masks, "empty_rows": found.empty_rows, **weights}
 
+    def limits(self, subject: MultiHeadSubject) -> list[str]:
+        def of_length(length: int) -> MultiHeadInputs:
+            case = MultiHeadCase(seed=1, batch=2, q_len=length, kv_len=length)
+            return self.build(self.fit(case, subject), subject)
+
+        return subject.settle_length(of_length, LENGTHS, refuses_a_length)
+
     def notes(self, subject: MultiHeadSubject) -> list[str]:
         """The conventions that it shows by itself."""
         return find(self.build, subject)
@@ -63,6 +75,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
     def settle(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
         """Of the subject's sizes, with what it takes."""
         case = self._sized(case, subject)
+        case = case.but(q_len=subject.fitting(case.q_len), kv_len=subject.fitting(case.kv_len))
         if case.mode == "separate" and not subject.has("separate"):
             case = case.but(mode="cross")
         if case.mode != "self" and not subject.has("cross"):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
@@ -59,7 +60,7 @@ OF_ANOTHER_KIND = ("layer", "path", "head", "key")
 """What is dropped where a rate says so beside "drop": not weights, and not scaled as they are."""
 
 
-class MultiHeadSubject(WeightedModule):
+class MultiHeadSubject(OfSomeLength, WeightedModule):
     """Laws see inputs of `MultiHeadInputs` and the output (batch, q_len, d_model)."""
 
     FEATURES: ClassVar = {
@@ -88,6 +89,7 @@ class MultiHeadSubject(WeightedModule):
     ) -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.found = Found()
+        self.max_length = self.declaration.max_length
 
     # What it can do
 
@@ -131,13 +133,18 @@ class MultiHeadSubject(WeightedModule):
             and not any(word in name.lower() for word in OF_ANOTHER_KIND)
         ]
 
+    def is_made_to_drop(self, x: MultiHeadInputs) -> bool:
+        """Whether a rate of dropout is above zero by itself."""
+        self._ready(x)
+        return any(getattr(each, name) > 0 for each, name in self._dropouts())
+
     @contextmanager
-    def dropping(self, rate: float, x: MultiHeadInputs) -> Iterator[None]:
-        """With this rate of dropout wherever there is one."""
+    def dropping(self, rate: float | None, x: MultiHeadInputs) -> Iterator[None]:
+        """With this rate of dropout wherever there is one; None: with those that it has by itself."""
         self._ready(x)
         before = [(each, name, getattr(each, name)) for each, name in self._dropouts()]
-        for each, name, _ in before:
-            setattr(each, name, rate)
+        for each, name, old in before:
+            setattr(each, name, old if rate is None else rate)
         try:
             yield
         finally:
@@ -145,8 +152,8 @@ class MultiHeadSubject(WeightedModule):
                 setattr(each, name, old)
 
     @contextmanager
-    def training(self, x: MultiHeadInputs, rate: float = 0.0) -> Iterator[None]:
-        """In training, with dropout at this rate; the generator is as it was when it ends."""
+    def training(self, x: MultiHeadInputs, rate: float | None = 0.0) -> Iterator[None]:
+        """In training, with dropout at this rate, as of `dropping`; the generator is as it was when it ends."""
         with self.dropping(rate, x), torch.random.fork_rng([]):
             self.set_mode(training=True)
             try:
@@ -210,6 +217,7 @@ class MultiHeadSubject(WeightedModule):
         return f"{type(returned).__name__} of {', '.join(shapes)}"
 
     def _returned(self, x: MultiHeadInputs, **more: Any) -> Any:
+        self.require_room(max(x.query.shape[1], x.keys.shape[1]))
         self._ready(x)
         asked = more.pop("need_weights", None)
         if asked is None and self.places["need_weights"]:
