@@ -67,6 +67,10 @@ class SubjectRaised(NoAnswer):
 
 REFUSALS = ValueError, AssertionError, NotImplementedError
 """By which a subject says that it is not made for such sizes."""
+NAMES_STRIDES = re.compile(
+    "^(?!.*view size is not compatible).*(stride|contiguous|storage.?offset)", re.IGNORECASE | re.DOTALL
+)
+"""What a refusal says of a tensor that lies in memory as the function does not take it; a view that fails is none."""
 SAYING_HOW_MANY = re.compile(
     r"at most|exceed|maximum|too (long|large|many)|up to|limit|support", re.IGNORECASE
 )
@@ -86,6 +90,17 @@ def refuses_a_length(problem: BaseException) -> bool:
     if SAYING_HOW_MANY.search(str(problem)):
         return isinstance(problem, (RuntimeError, *REFUSALS))
     return isinstance(problem, REFUSALS) and was_raised(problem)
+
+
+def refused_on_purpose(problem: BaseException) -> bool:
+    """Whether an exception refuses a call: raised by Python code, or by other code in so many words."""
+    return was_raised(problem) or refuses_a_length(problem)
+
+
+def require_willing(problem: BaseException, *, may_refuse: bool) -> None:
+    """NotApplicable: an exception refuses a call of a subject that is declared to do so."""
+    if may_refuse and refused_on_purpose(problem):
+        raise NotApplicable(f"refuses the call: {SubjectRaised(problem)}") from problem
 
 
 def is_for_laws(
@@ -281,10 +296,14 @@ def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _is_an_option(parameter: inspect.Parameter | None) -> bool:
-    """Whether its default is none that an axis, a tensor or an eps has: a flag, a word, or a count such as block=128."""
+def _is_an_option(parameter: inspect.Parameter | None, *, of_a_size: bool) -> bool:
+    """Whether its default is none that an axis or a tensor has: a flag, a word, a count such as block=128, a factor.
+
+    of_a_size: whether a small number is asked for, such as an eps.
+    """
     default = parameter.default if parameter is not None else None
-    return isinstance(default, bool | str) or (isinstance(default, int) and default > 1)
+    factor = isinstance(default, float) and not of_a_size
+    return isinstance(default, bool | str) or factor or (isinstance(default, int) and default > 1)
 
 
 def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int) -> str | int | None:
@@ -299,7 +318,7 @@ def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int
     if named is not None:
         by_place = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
         return list(parameters).index(named) if by_place else named
-    if _is_an_option(next(islice(parameters.values(), place, None), None)):
+    if _is_an_option(next(islice(parameters.values(), place, None), None), of_a_size="eps" in aliases):
         return None
     kinds = [each.kind for each in parameters.values()]
     if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):

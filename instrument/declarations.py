@@ -77,6 +77,9 @@ class _Common:
     """Canonical argument name -> the name by which this function takes it."""
     effort: float = 1.0
     """The share of each law's examples to spend, for a subject whose every call is slow."""
+    may_refuse: bool = False
+    """Whether what it raises by itself, such as NotImplementedError or a ValueError, refuses a call that it is not made
+    for, whatever the call asks for, as of a kernel that takes some shapes only. Such a call is not applicable."""
     notes: str = ""
     """For readers of the verdict."""
 
@@ -148,6 +151,9 @@ class _Conventions(_Common):
     any_strides: bool | None = None
     """Whether query, key and value may have a last axis whose stride is not 1; they may, where a plain call does not
     refuse it in so many words."""
+    contiguous: bool | None = None
+    """Whether query, key and value have to be contiguous; they need not, where a plain call does not refuse others in so
+    many words."""
     mask_shapes: tuple[str, ...] | None = None
     """In which shapes attn_mask may come: 'bhqk' is (batch, heads, q_len, kv_len), a 1 is an axis of one, and a letter
     left out is an axis left out; 'bk' is a mask of the keys (batch, kv_len). None: all that torch broadcasts, but for
@@ -211,9 +217,6 @@ class _Conventions(_Common):
     dtype of the inputs or in that of the region."""
     mask_gradient: bool = True
     """Whether an additive mask may want a gradient, where gradients are there at all."""
-    may_refuse: bool = False
-    """Whether NotImplementedError refuses a call that it is not made for, whatever the call asks for: a forced
-    kernel that takes some shapes only. Such a call is not applicable."""
     operator: str = ""
     """A part of the name of an operator, as torch's profiler shows it, that every call must run."""
 

@@ -27,6 +27,7 @@ MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
 REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
 """How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
+MAY_REFUSE = "may_refuse=True"
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
 OnRow = Callable[[LawResult], None]
@@ -256,7 +257,11 @@ def verdict_of(
     plan: Plan, introduction: Introduction, rows: list[LawResult], duration_s: float, unfinished: str = ""
 ) -> Verdict:
     """The rows of one subject, with all that a reader of them needs to know."""
-    notes = [*introduction.notes, *_conventions_note(plan, introduction.role, rows)]
+    notes = [
+        *introduction.notes,
+        *_conventions_note(plan, introduction.role, rows),
+        *_refusals_note(introduction, rows),
+    ]
     return Verdict(
         subject=introduction.name,
         role=introduction.role,
@@ -287,6 +292,18 @@ def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[
     return [
         Hint(f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out")
     ]
+
+
+def _refusals_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
+    """What can be declared of a kernel of some shapes, where laws broke by what it raised."""
+    refusing = [
+        row
+        for row in rows
+        if row.outcome == "breaks" and row.reason.startswith(REFUSED) and MAY_REFUSE not in row.reason
+    ]
+    if not refusing or introduction.role == "agreement" or introduction.declaration.get("may_refuse"):
+        return []
+    return [Hint(f"where calls that it is not made for are meant to be refused: --declare {MAY_REFUSE}")]
 
 
 def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:

@@ -104,6 +104,30 @@ def test_states_beyond_a_table_are_not_asked_for() -> None:
         subject(subject.plain(1, 17, subject.d_model))
 
 
+def test_sizes_that_a_maker_refuses_are_not_made() -> None:
+    """The next ones that are made take their place, and a note says so."""
+    subject, notes = role("multi_head_attention").prepare(
+        RIGHT["multi_head_attention/EvenHeads"].declaration(), dtypes=(), device="cpu", seed=0
+    )
+    assert any("others are tried" in note for note in notes)
+    assert subject.made_near(3, 3) == (3, 4)
+
+
+def test_images_whose_answer_is_no_tensor_are_told_at_once() -> None:
+    """By the size that works, with the keys; no larger image is tried."""
+    sizes = []
+
+    def returns_a_dict(images: Tensor) -> dict[str, Tensor]:
+        sizes.append(images.shape[-1])
+        if images.shape[-1] != 16:
+            raise ValueError("16 x 16 only")
+        return {"prediction": images.flatten(1)}
+
+    with pytest.raises(SubjectError, match="a dict with prediction, .*for images of 16 x 16; name a module"):
+        role("vision").prepare(headcheck.Vision(returns_a_dict, channels=1), dtypes=(), device="cpu", seed=0)
+    assert max(sizes) == 16
+
+
 def test_a_slip_at_many_tokens_is_no_limit_of_attention() -> None:
     """A causal table that is too short is a fault of document 003; a length that is refused in so many words is none."""
     limits = {}

@@ -12,6 +12,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.errors import SubjectError
+from headcheck.verdict import Hint
 
 FLOAT32 = ("float32",)
 
@@ -71,6 +72,24 @@ def no_more_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def in_one_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As a kernel of a generated file begins."""
+    assert q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
+    return scaled_dot_product_attention(q, k, v)
+
+
+def viewed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A view that does not work is no refusal, but a slip."""
+    return scaled_dot_product_attention(q.view(q.numel()).view(q.shape), k, v)
+
+
+def causal_in_squares(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    """A refusal of one kind of calls among others."""
+    if is_causal and q.shape[-2] != k.shape[-2]:
+        raise ValueError("causal attention has as many queries as keys")
+    return scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+
 def too_long_for_its_buffer(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Many keys are no refusal, but a slip."""
     buffer = torch.zeros_like(k[..., :128, :])
@@ -96,6 +115,7 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
         (in_eights, {"head_dims": (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)}),
         (crashes, {}),
         (few, {"max_length": 128}),
+        (in_one_block, {"contiguous": True}),
         (few_in_blocks, {"length_multiple": 16, "max_length": 96, "rectangular": False}),
         (no_more_queries, {}),
         (too_long_for_its_buffer, {}),
@@ -105,7 +125,15 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
 def test_what_plain_calls_refuse_is_not_asked_for(function: Any, found: dict[str, Any]) -> None:
     """By an assertion, a ValueError, or a RuntimeError that says so; a crash is a finding."""
     declaration, notes = shown(function)
-    fields = ("head_dims", "length_multiple", "max_length", "rectangular", "value_dim", "any_strides")
+    fields = (
+        "head_dims",
+        "length_multiple",
+        "max_length",
+        "rectangular",
+        "value_dim",
+        "any_strides",
+        "contiguous",
+    )
     assert {name: value for name in fields if (value := getattr(declaration, name)) is not None} == found
     assert len(notes) == len(found)
 
@@ -187,6 +215,45 @@ def test_a_kernel_of_few_keys_is_judged() -> None:
     assert row.outcome == "holds"
     reasons = {row.reason for row in verdict.laws if row.outcome == "not-applicable"}
     assert "takes no kv_len=1025, of which the law speaks" in reasons
+
+
+def test_a_slip_of_strides_is_no_refusal() -> None:
+    """A crash where tensors are not contiguous is for the laws."""
+    assert shown(viewed)[0].contiguous is None
+
+
+def test_what_is_refused_now_and_then_can_be_declared() -> None:
+    """Undeclared it breaks laws, and a hint names the word; declared, such calls are not applicable."""
+    asked = {"profile": "quick", "dtype": "float32", "laws": ("masks", "caches", "symmetry")}
+    verdict = headcheck.verify(causal_in_squares, **asked)
+    assert verdict.broken
+    assert any("--declare may_refuse=True" in note for note in verdict.notes if isinstance(note, Hint))
+    assert not headcheck.verify(causal_in_squares, declare="may_refuse=True", **asked).broken
+
+
+def test_a_slip_is_no_refusal_though_refusals_are_declared() -> None:
+    """What torch raises on the way is none."""
+    verdict = headcheck.verify(
+        viewed, profile="quick", dtype="float32", laws="memory", declare="may_refuse=True"
+    )
+    assert verdict.broken
+
+
+def test_a_module_that_drops_weights_is_judged_in_evaluation() -> None:
+    """It is made in training, as every module is, and left so."""
+
+    class Dropping(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout = torch.nn.Dropout(0.5)
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return scaled_dot_product_attention(q, k, self.dropout(v))
+
+    given = Dropping()
+    verdict = headcheck.verify(given, role="attention", profile="quick", dtype="float32", laws="symmetry")
+    assert not verdict.broken
+    assert given.training
 
 
 def test_a_law_of_other_sizes_says_nothing() -> None:

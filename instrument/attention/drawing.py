@@ -14,7 +14,7 @@ from headcheck.attention import patterns
 from headcheck.attention.case import Case
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import PATTERNS
-from headcheck.attention.sizes import sized
+from headcheck.attention.sizes import DENSE, sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import BROADCAST_SHAPES
@@ -213,6 +213,8 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))
     if conventions.any_strides is False and case.layout in ("dim-first", "mixed"):
         changes["layout"] = "transposed"
+    if conventions.contiguous and case.layout not in DENSE:
+        changes["layout"] = "contiguous"
     if case.mask != "none" and case.mask_axes not in subject.mask_forms:
         changes["mask_axes"] = subject.mask_forms[0]
     return changes

@@ -32,7 +32,7 @@ from headcheck.attention.forms import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
-from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor
+from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
 from headcheck.signatures import must_be_given, no_limit, tensors_by_name
@@ -280,10 +280,10 @@ class Edge(Abilities):
             with self._region(x):
                 return self.clock.call(self.declaration.function, *tensors, **keywords)
         except SubjectRaised as raised:
-            undeclared = self._undeclared(x, arguments) or ("the call" if self.declaration.may_refuse else "")
+            require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
             if not isinstance(raised.problem, NotImplementedError):
                 raise
-            if undeclared:
+            if undeclared := self._undeclared(x, arguments):
                 raise NotApplicable(f"refuses {undeclared}: {raised}") from raised.problem
             raise SubjectRaised(raised.problem, MEANT) from raised.problem
 

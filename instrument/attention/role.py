@@ -1,11 +1,12 @@
 """The role `attention`: what the engine needs to judge an attention function."""
 
+import copy
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from hypothesis.strategies import SearchStrategy
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck.attention import drawing, inputs, layouts, simpler, trial
 from headcheck.attention.case import Case
@@ -41,6 +42,10 @@ class AttentionRole:
     def declare(self, attribute: Any, name: str) -> Attention:
         if isinstance(attribute, Attention):
             return attribute
+        if isinstance(attribute, nn.Module) and attribute.training:
+            attribute = copy.deepcopy(
+                attribute
+            ).eval()  # What it drops in training is no fault of its evaluation.
         packed = "cu_seqlens_q" in must_be_given(attribute, accepted_arguments(attribute, {}))
         return Attention(attribute, name=name, layout=PACKED if packed else "bhsd")
 

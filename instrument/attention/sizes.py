@@ -9,6 +9,9 @@ from headcheck.declarations import PACKED, Attention
 SQUARE = 257
 """The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
 
+DENSE = ("contiguous", "offset")
+"""Layouts in memory of contiguous tensors."""
+
 
 def sized(case: Case, declaration: Attention) -> Case:
     """The case in the nearest sizes that are taken, and with the features of every call."""
@@ -35,7 +38,8 @@ def _taken(length: int, declaration: Attention) -> int:
 
 def limited(declaration: Attention) -> tuple[str, ...]:
     """The fields of a case of which the function takes some values only."""
-    return "q_len", "kv_len", "head_dim", "value_dim", *axes_of_one(declaration), *declaration.always
+    layout = ("layout",) if declaration.contiguous else ()
+    return "q_len", "kv_len", "head_dim", "value_dim", *layout, *axes_of_one(declaration), *declaration.always
 
 
 def axes_of_one(declaration: Attention) -> dict[str, int]:
@@ -53,6 +57,13 @@ def why_not(x: Inputs, declaration: Attention) -> str:
     for name, value in declaration.always.items():
         if getattr(x, name) != value:
             return f"{name} is always {value}, as declared"
+    return _why_not_of_tensors(x, declaration)
+
+
+def _why_not_of_tensors(x: Inputs, declaration: Attention) -> str:
+    """The same of what the declaration says of their shapes and their memory."""
+    if declaration.contiguous and x.layout not in DENSE:
+        return "takes contiguous tensors only"
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):
         return f"takes head_dims {listed(dims)} only"

@@ -11,7 +11,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
-from headcheck.calling import REFUSALS, SubjectRaised, refuses_a_length
+from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
 from headcheck.forks import Fate, can_fork, fate_of
@@ -152,7 +152,12 @@ class _Trial:
         if self.declaration.value_dim is None and (said := self._refuses(length, dim, value_dim=other)):
             changes["value_dim"] = False
             notes.append(f"value_dim other than head_dim: not asked for ({said})")
-        if self.declaration.any_strides is None and (said := self._refuses(length, dim, layout="dim-first")):
+        if self.declaration.contiguous is None and (said := self._scattered(length, dim, "transposed")):
+            changes["contiguous"] = True
+            notes.append(f"tensors that are not contiguous: not asked for ({said})")
+        elif self.declaration.any_strides is None and (
+            said := self._refuses(length, dim, layout="dim-first")
+        ):
             changes["any_strides"] = False
             notes.append(f"a last axis whose stride is not 1: not asked for ({said})")
         return self.declaration.but(**changes), notes
@@ -174,6 +179,13 @@ class _Trial:
         lengths = [(square, square)] + ([(short, length)] if found.rectangular is not False else [])
         failures = (self.failure(length, dim, q_len=q_len, kv_len=kv_len) for q_len, kv_len in lengths)
         return next((_said(each) for each in failures if each is not None and refuses_a_length(each)), "")
+
+    def _scattered(self, length: int, dim: int, layout: str) -> str:
+        """In which words a layout that is not contiguous is refused: not by a slip, as of a view of it."""
+        failure = self.failure(length, dim, layout=layout)
+        if failure is None or not (NAMES_STRIDES.search(str(failure)) or was_raised(failure)):
+            return ""
+        return _said(failure) if refuses_a_size(failure) else ""
 
     def _refuses(self, length: int, dim: int, **fields: Any) -> str:
         """In which words a call with other sizes, or another layout, is refused; '' where it is not."""

@@ -1,6 +1,5 @@
 """The role `rotary`: f(x, positions), each pair of dims turned by position x frequency."""
 
-import re
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any, ClassVar
@@ -9,8 +8,6 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
-from headcheck.calling import SubjectRaised
-from headcheck.comparison import NotApplicable
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
@@ -21,11 +18,6 @@ from headcheck.functions.subject import FunctionSubject
 from headcheck.numbers import below
 from headcheck.reference.positions import Pairing, rotary, rotary_angles
 from headcheck.signatures import parameters_of
-
-NAMES_STRIDES = re.compile(
-    "^(?!.*view size is not compatible).*(stride|contiguous|storage.?offset)", re.IGNORECASE | re.DOTALL
-)
-"""What a refusal says of a tensor that lies in memory as the function does not take it; a view that fails is none."""
 
 
 class RotarySubject(FunctionSubject[RotaryInputs]):
@@ -86,17 +78,12 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return super().tensors_for(x.but(x=self._turned(x.x)))
 
     def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        try:
-            return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
-        except SubjectRaised as raised:
-            if x.layout == "contiguous" or not self._may_refuse_strides(raised):
-                raise
-            said = ", as declared" if self.declaration.any_strides is False else ""
-            raise NotApplicable(f"refuses tensors that are {x.layout}{said}: {raised}") from raised
+        return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
 
-    def _may_refuse_strides(self, raised: SubjectRaised) -> bool:
+    def refuses_strides(self, problem: BaseException) -> bool:
+        """As declared, or as what is raised says."""
         declared = self.declaration.any_strides
-        return bool(NAMES_STRIDES.search(str(raised))) if declared is None else not declared
+        return super().refuses_strides(problem) if declared is None else not declared
 
     def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
         return self._turned(gradient)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.errors import SubjectError
 from headcheck.functions.planes import Pairs
 from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
 from headcheck.layouts import LAYOUTS
@@ -109,7 +110,12 @@ def _share(widths: dict[int, int]) -> int | float:
 def _matrix(subject: RotarySubject, dtype: torch.dtype, dim: int) -> Tensor:
     """Row j is what becomes of unit vector j at position 1."""
     unit_vectors = torch.eye(dim, dtype=dtype)[None, None]
-    return subject(_inputs(subject, unit_vectors, torch.ones(dim, dtype=torch.int64)))[0, 0].cpu()
+    try:
+        return subject(_inputs(subject, unit_vectors, torch.ones(dim, dtype=torch.int64)))[0, 0].cpu()
+    except LawBroken as problem:
+        raise SubjectError(
+            f"the subject does not turn tokens that all stand at position 1: {problem}"
+        ) from problem
 
 
 def _touched(matrix: Tensor) -> int:

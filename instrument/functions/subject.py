@@ -11,12 +11,14 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic
 from headcheck.calling import (
+    NAMES_STRIDES,
     Clock,
     NoAnswer,
     SubjectRaised,
     keyword_for,
     plain_tensor,
     require_parameters,
+    require_willing,
 )
 from headcheck.comparison import Comparison, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
@@ -169,10 +171,17 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         try:
             return self.clock.call(self.declaration.function, *positional, **keywords)
         except SubjectRaised as raised:
+            require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
+            if x.layout != "contiguous" and self.refuses_strides(raised.problem):
+                raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised.problem
             undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem
             raise
+
+    def refuses_strides(self, problem: BaseException) -> bool:
+        """Whether what is raised for a tensor that is not contiguous says that it is refused for that."""
+        return bool(NAMES_STRIDES.search(str(problem)))
 
     def gradients(self, x: AnyInputs, cotangent: Tensor, wanted: Collection[str] | None = None) -> Gradients:
         """The gradient of sum(output x cotangent) for every tensor, or for those wanted, the others frozen."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters
+from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters, require_willing
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -194,6 +194,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         try:
             return self.clock.call(self.function, *arguments, **keywords)
         except SubjectRaised as why:
+            require_willing(why.problem, may_refuse=self.declaration.may_refuse)
             # Under autocast gradients are on in every call, whether they are wanted or not.
             followed = torch.is_grad_enabled() and not self.autocast
             refused = followed and isinstance(why.problem, NotImplementedError)
@@ -353,7 +354,8 @@ def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
     for name in names:
         returned = named_in(returned, name, returned)
     if not isinstance(returned, Tensor):
-        raise LawBroken(f"returned {kind_of(returned)}, expected a torch.Tensor")
+        keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
+        raise LawBroken(f"returned {kind_of(returned)}{keys}, expected a torch.Tensor")
     return returned
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from headcheck.calling import DidNotReturn, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
@@ -22,6 +23,7 @@ PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
 USUAL = "usual"
+AROUND = "name a module around it that returns logits (batch, classes), or states with the batch first"
 DECLARE = "(where all images are of one size, declare other_sizes=false)"
 Pair = tuple[int, int]
 
@@ -193,11 +195,18 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         patches = self._patches()
         usual = sorted(SIZES, key=lambda side: not any(_cuts(patch, (side, side)) for patch in patches))
         sizes = (said.image_size,) if said.image_size else (*self._named(SIZE_NAMES), *usual)
-        problem = None
+        problem = ""
         for size in dict.fromkeys(map(_pair, sizes)):
             for count in dict.fromkeys(channels):
-                problem = problem_of(self, self.plain(count, size, batch=2))
-                if problem is None:
+                try:
+                    self(self.plain(count, size, batch=2))
+                except SubjectRaised as raised:
+                    problem = str(raised)
+                except DidNotReturn:
+                    return count, size  # A law will say that it hangs.
+                except LawBroken as wrong:
+                    raise SubjectError(f"{wrong}, for images of {size[0]} x {size[1]}; {AROUND}") from wrong
+                else:
                     return count, size
         raise SubjectError(
             f"it takes no images of the sizes that were tried ({problem}); "

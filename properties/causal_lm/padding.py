@@ -46,6 +46,7 @@ def padding_on_the_right_changes_nothing(model: CausalLMSubject, x: TokenInputs)
     formula="f([pad, x])[real] = f(x)",
     guards="Positions counted from the padding, or from the wrong end (unsloth 3699, x-transformers 013e60a).",
     needs=("left_padding",),
+    unless=("padding=right",),
 )
 def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A sequence with padding before it has the logits that it has alone."""
@@ -60,6 +61,7 @@ def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) 
     "gradients adds up.",
     needs=("is_real",),
     share=0.5,
+    unless=("padding=right",),
 )
 def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A padded sequence has the logits that it has alone, by the path of training too."""
@@ -79,6 +81,7 @@ def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: Tok
     needs=("is_real",),
     given=(at_least(batch=2, length=3), one_in(2, at_least(batch=4, length=4))),
     share=1.5,
+    unless=("padding=right",),
 )
 def rows_of_different_lengths_are_each_itself_alone(
     model: CausalLMSubject, x: TokenInputs
@@ -128,6 +131,7 @@ def a_mask_of_nothing_changes_nothing(model: CausalLMSubject, x: TokenInputs) ->
     "converted without overflow).",
     needs=("is_real",),
     share=0.25,
+    unless=("padding=right",),
 )
 def padding_is_nothing_under_autocast_too(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A model that computes under autocast takes its mask there, and padding is as little as elsewhere."""

@@ -22,6 +22,7 @@ ORDERLESS = "Vaswani et al. 2017, section 3.5: without positions there is no ord
     needs=("no_positions",),
     given=(at_least(length=2),),
     share=1.5,
+    unless=("positions=True",),
 )
 def permuting_the_input_permutes_the_states(module: EncoderSubject, x: StateInputs) -> Comparison:
     """Without positions, states in another order give the same answers in that order."""
@@ -71,6 +72,7 @@ def every_state_depends_on_every_token(module: EncoderSubject, x: StateInputs) -
     guards="Weights that do not sum to one, a convolution that meets zeros at the edges, a sum for a mean.",
     needs=("no_positions", "only_tokens"),
     given=(at_least(length=2), having(padding="none")),
+    unless=("positions=True",),
 )
 def copies_of_a_token_give_what_it_gives_alone(module: EncoderSubject, x: StateInputs) -> Comparison:
     """Without positions, a sequence of one token repeated gives what the token gives by itself."""
@@ -85,6 +87,7 @@ def copies_of_a_token_give_what_it_gives_alone(module: EncoderSubject, x: StateI
     guards="A norm over length and d_model, a feed-forward that reshapes tokens into each other (labml 146).",
     needs=("is_real", "no_positions"),
     given=(at_least(length=2), having(padding="none")),
+    unless=("positions=True",),
 )
 def a_token_that_sees_itself_alone_is_alone(module: EncoderSubject, x: StateInputs) -> Comparison:
     """With a mask that leaves one token of the sequence, it gives what it gives without the others."""

@@ -44,6 +44,7 @@ def _padded(x: PairInputs, which: Which, filling: Tensor, side: str) -> PairInpu
     guards="A mask of the source that the encoder gets and the attention to the memory does not.",
     needs=("source_is_real",),
     share=1.5,
+    unless=("padding=right",),
 )
 def padding_the_source_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """With padding beside the source, on either side, the logits are those without."""
@@ -58,6 +59,7 @@ def padding_the_source_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> 
     guards="A mask of padding that takes the place of the causal one (MSK-07: keras 23040), positions that count it.",
     needs=("target_is_real",),
     share=1.5,
+    unless=("padding=right",),
 )
 def padding_the_target_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """With padding beside the target, on either side, the logits of its tokens are those without."""
@@ -93,6 +95,7 @@ def what_stands_in_padding_does_not_matter(model: Seq2SeqSubject, x: PairInputs)
         one_in(2, at_least(batch=4, source_len=4, target_len=4)),
     ),
     share=1.5,
+    unless=("padding=right",),
 )
 def pairs_of_different_lengths_are_each_itself_alone(
     model: Seq2SeqSubject, x: PairInputs
@@ -163,6 +166,7 @@ def a_mask_of_one_says_nothing_of_the_other(model: Seq2SeqSubject, x: PairInputs
     "converted without overflow).",
     needs=("source_is_real",),
     share=0.25,
+    unless=("padding=right",),
 )
 def padding_is_nothing_under_autocast_too(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """A model that computes under autocast takes its masks there, and padding is as little as elsewhere."""

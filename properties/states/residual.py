@@ -117,6 +117,7 @@ def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateIn
     given=(having(padding="none"),),
     share=0.5,
     roles=STATES,
+    unless=("skip_path=False",),
 )
 def the_gradient_passes_through_the_skip_path(module: Module, x: StateInputs) -> Comparison:
     """Where sub-layers give the same for every input, each state still gets a gradient."""

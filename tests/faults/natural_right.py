@@ -327,3 +327,11 @@ def room_for_a_hundred(call: Call) -> Tensor:
     if call.kv_len > 100:
         raise ValueError(f"{call.kv_len} keys are more than the 100 that there is room for")
     return clean.attention(call)
+
+
+@variant("Tensors that are not contiguous are refused.")
+def contiguous_or_refused(call: Call) -> Tensor:
+    for name in ("query", "key", "value"):
+        if not getattr(call, name).is_contiguous():
+            raise ValueError(f"{name} must be contiguous")
+    return clean.attention(call)

@@ -400,3 +400,16 @@ def gradients_off_after_generation() -> nn.Module:
             return super().forward(tokens, is_real, cache)
 
     return Wrong()
+
+
+@right("In training each layer is left out now and then, and what it adds is scaled up where it is not.")
+def layers_left_out_at_random() -> nn.Module:
+    class Right(Small):
+        def forward(
+            self, tokens: Tensor, is_real: Tensor | None = None, cache: Memory | None = None
+        ) -> Tensor:
+            kept = not self.training or float(torch.rand(())) < 0.8
+            self.scale = (1.25 if self.training else 1.0) if kept else 0.0
+            return super().forward(tokens, is_real, cache) * self.scale
+
+    return Right()

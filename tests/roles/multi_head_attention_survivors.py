@@ -412,3 +412,11 @@ class SixteenTokens(Plain):
         if x.shape[1] > 16:
             raise ValueError(f"a sequence of {x.shape[1]} tokens exceeds 16")
         return super().forward(x, x, x, mask)
+
+
+@right("Heads of odd width are refused where the module is made.")
+class EvenHeads(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        if self.head_dim % 2:
+            raise ValueError(f"the width {self.head_dim} of a head must be even")

@@ -1,4 +1,4 @@
-"""Wrong softmaxes of the kind that survived the laws at first contact."""
+"""Softmaxes of the kind that survived the laws at first contact, and right ones that were failed."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.kept import FAULT, REAL, ones_kept
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.softmax import library
 
 
@@ -145,3 +145,15 @@ def coarse_in_inference(x: Tensor, dim: int) -> Tensor:
 )
 def infinity_taken_for_ten_thousand(x: Tensor, dim: int) -> Tensor:
     return library(x.masked_fill(x == -torch.inf, -1e4), dim)
+
+
+@right("Without an axis: a factor stands in its place, and is left at one.")
+def factor_in_second_place(x: Tensor, temperature: float = 1.0) -> Tensor:
+    return library(x / temperature, -1)
+
+
+@right("Rows that are not contiguous are refused.")
+def contiguous_or_refused(x: Tensor, dim: int) -> Tensor:
+    if not x.is_contiguous():
+        raise ValueError("x must be contiguous")
+    return library(x, dim)

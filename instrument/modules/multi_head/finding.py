@@ -70,6 +70,8 @@ def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHe
     """A plain call in which no two axes that could be confused have the same length."""
     heads = subject.heads or 3
     head_dim = subject.d_model // heads if subject.d_model else 2
+    if subject.d_model is None:
+        heads, head_dim = subject.made_near(heads, head_dim)
     batch = 3 if heads in (1, 2) else 2
     q_len, kv_len = [n for n in (5, 6, 7, 8, 9) if n not in (heads, batch, heads * batch)][:2]
     mode = "cross" if subject.has("cross") else "self"

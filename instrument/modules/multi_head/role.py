@@ -66,7 +66,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
             case = MultiHeadCase(seed=1, batch=2, q_len=length, kv_len=length)
             return self.build(self.fit(case, subject), subject)
 
-        return subject.settle_length(of_length, LENGTHS, refuses_a_length)
+        return [*subject.settle_length(of_length, LENGTHS, refuses_a_length), *subject.refused_sizes()]
 
     def notes(self, subject: MultiHeadSubject) -> list[str]:
         """The conventions that it shows by itself."""
@@ -94,8 +94,9 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
             case = case.but(heads=subject.heads)
         if subject.d_model is not None:
             heads = case.heads if subject.d_model % case.heads == 0 else 1
-            case = case.but(heads=heads, head_dim=subject.d_model // heads)
-        return case
+            return case.but(heads=heads, head_dim=subject.d_model // heads)
+        heads, head_dim = subject.made_near(case.heads, case.head_dim)
+        return case.but(heads=heads, head_dim=head_dim)
 
     def _masked(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
         shapes = subject.found.mask_shapes

@@ -19,8 +19,10 @@ from headcheck.signatures import parameters_of
 
 D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
 NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
-TRIED = 4, 2
-"""d_model and num_heads of the module that is looked at to begin with."""
+TRIED = (4, 2), (16, 2), (64, 4), (512, 8)
+"""d_model and num_heads of the module that is looked at to begin with: the first that are not refused."""
+MULTIPLES = 2, 4, 8, 16, 32, 64
+"""Of what the head dims are that most makers take which refuse some."""
 
 
 class WeightedModule(ModuleSubject[MultiHeadInputs]):
@@ -30,6 +32,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         self, declaration: MultiHeadAttention, *, dtypes: tuple[str, ...], device: str = "cpu"
     ) -> None:
         self.maker: Any = None
+        self._made: dict[tuple[int, int], str] = {}
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.places = {name: self._keyword(name) for name in self.places}
         self._pristine = self.module
@@ -48,7 +51,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         layouts = [Layout(*both) for both in product(fused, bare)]
         if declared.load is not None or self._pristine is None:
             return layouts[:1]
-        heads = self.heads or declared.num_heads or TRIED[1]
+        heads = self.heads or declared.num_heads or TRIED[0][1]
         return [each for each in layouts if fits(self._pristine, heads, each)] or layouts[:1]
 
     def _keyword(self, argument: str) -> str | None:
@@ -67,7 +70,9 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         if isinstance(given, nn.Module) or not sizes:
             return super().made(given)
         self.maker = given
-        d_model, num_heads = self.declaration.d_model or TRIED[0], self.declaration.num_heads or TRIED[1]
+        declared = self.declaration.d_model, self.declaration.num_heads
+        tried = [(declared[0] or d_model, declared[1] or num_heads) for d_model, num_heads in TRIED]
+        d_model, num_heads = next((each for each in tried if self._is_made(*each)), tried[0])
         return constructed(given, f"{d_model}, {num_heads}", lambda: self._new(d_model, num_heads))
 
     def newly_made(self, seed: int = 0) -> Self:
@@ -97,15 +102,43 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
         return made.to(self.device, getattr(torch, self.dtypes[0])).eval()
 
-    def _sized(self, case: MultiHeadCase) -> nn.Module:
-        """A module of the sizes of a case. NotApplicable: its maker refuses them, as it may."""
+    def _sized(self, d_model: int, num_heads: int) -> nn.Module:
+        """A module of these sizes. NotApplicable: its maker refuses them, as it may."""
         try:
-            return self._new(case.d_model, case.heads)
+            return self._new(d_model, num_heads)
         except SubjectRaised as raised:
             if not any(isinstance(each, REFUSALS) for each in (raised.problem, raised.problem.__cause__)):
                 raise
-            sizes = f"d_model = {case.d_model}, num_heads = {case.heads}"
+            sizes = f"d_model = {d_model}, num_heads = {num_heads}"
             raise NotApplicable(f"is not made with {sizes}: {raised}") from raised
+
+    def _is_made(self, d_model: int, num_heads: int) -> bool:
+        """Whether the maker does not refuse these sizes."""
+        sizes = d_model, num_heads
+        if sizes not in self._made:
+            self._made[sizes] = ""
+            try:
+                self._sized(*sizes)
+            except NotApplicable as refused:
+                self._made[sizes] = str(refused)
+            except LawBroken:
+                pass  # No refusal, and for laws to tell.
+        return not self._made[sizes]
+
+    def made_near(self, heads: int, head_dim: int) -> tuple[int, int]:
+        """Heads and head_dim, or the next ones up that the maker does not refuse; themselves where it refuses all."""
+        if self.maker is None:
+            return heads, head_dim
+        of_heads, of_dims = (
+            dict.fromkeys([size, *(-(-size // multiple) * multiple for multiple in MULTIPLES)])
+            for size in (heads, head_dim)
+        )
+        near = ((h, d) for h in of_heads for d in of_dims if self._is_made(h * d, h))
+        return next(near, (heads, head_dim))
+
+    def refused_sizes(self) -> list[str]:
+        """A note of the first sizes that the maker refused, if any."""
+        return [f"it {why}; others are tried" for why in self._made.values() if why][:1]
 
     def of_sizes(self, d_model: int, num_heads: int, x: MultiHeadInputs) -> Self:
         """The same subject with a module of these sizes, which has its own weights in calls with those of `x`."""
@@ -154,7 +187,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         """The module of the case, holding the weights of these inputs."""
         if self._loaded is None:
             case: MultiHeadCase = x.case
-            fresh = self._sized(case) if self.maker else copy.deepcopy(self._pristine)
+            fresh = self._sized(case.d_model, case.heads) if self.maker else copy.deepcopy(self._pristine)
             self.module = self.function = fresh
         if self._loaded is x.weights:
             return
@@ -190,7 +223,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             return declared or case.heads
         sizes = case.d_model, case.heads
         if sizes not in self._key_rows:
-            module = self._sized(case) if self.maker else self._pristine
+            module = self._sized(*sizes) if self.maker else self._pristine
             assert module is not None
             place = found_projections(module, case.heads, self.layout)["w_k"]
             self._key_rows[sizes] = place.read(lambda parameter: parameter.detach()).shape[0]
@@ -202,5 +235,5 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         if self.declaration.load is not None:
             return ("b_q", "b_k", "b_v", "b_o") if self.declaration.bias else ()
         assert self._pristine is not None
-        heads = self.heads or TRIED[1]
+        heads = self.heads or TRIED[0][1]
         return tuple(name for name in found_projections(self._pristine, heads, Layout()) if name[0] == "b")
