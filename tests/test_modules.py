@@ -123,7 +123,7 @@ def test_images_whose_answer_is_no_tensor_are_told_at_once() -> None:
             raise ValueError("16 x 16 only")
         return {"prediction": images.flatten(1)}
 
-    with pytest.raises(SubjectError, match="a dict with prediction, .*for images of 16 x 16; name a module"):
+    with pytest.raises(SubjectError, match=r"a dict with prediction, .*for images of 16 x 16; name a module"):
         role("vision").prepare(headcheck.Vision(returns_a_dict, channels=1), dtypes=(), device="cpu", seed=0)
     assert max(sizes) == 16
 
