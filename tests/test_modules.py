@@ -128,6 +128,41 @@ def test_images_whose_answer_is_no_tensor_are_told_at_once() -> None:
     assert max(sizes) == 16
 
 
+class OfPadding(nn.TransformerEncoderLayer):
+    """Its mask has a name of its own, and is True at what is padding."""
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(x, src_key_padding_mask=padding_mask)
+
+
+class LengthFirst(nn.Module):
+    """It says nowhere that the length is its first axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("module", "field", "value"),
+    [
+        (lambda: OfPadding(8, 2, 16, batch_first=True), "true_means", "padding"),
+        (LengthFirst, "batch_first", False),
+    ],
+)
+def test_what_would_make_plain_calls_right_is_a_hint(module: Any, field: str, value: Any) -> None:
+    """The polarity of a mask, or the order of the axes."""
+    asked: Any = {"dtypes": (), "device": "cpu", "seed": 0}
+    notes = role("encoder").prepare(headcheck.Encoder(module), **asked)[1]
+    assert f"a plain call is right with --declare {field}={value}, and wrong as it is" in notes
+    notes = role("encoder").prepare(headcheck.Encoder(module, **{field: value}), **asked)[1]
+    assert not any("wrong as it is" in note for note in notes)
+
+
 def test_a_slip_at_many_tokens_is_no_limit_of_attention() -> None:
     """A causal table that is too short is a fault of document 003; a length that is refused in so many words is none."""
     limits = {}

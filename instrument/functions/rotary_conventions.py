@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DIMS = (2, 4, 6, 8, 16, 32, 64, 80, 96, 128)
 FURTHEST = 250_000
 """The largest position that laws ask for: a table of that length still fits into memory."""
-REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511)
+REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511, 255, 127, 63, 31)
 """Who takes less than the last of them declares it."""
 CASES = 8
 """So many show whether angles are in float64."""

@@ -188,6 +188,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
         first = returned[0] if isinstance(returned, tuple | list) else named_in(returned, "logits", returned)
         batch, length = x.tokens.shape
+        if isinstance(first, Tensor) and tuple(first.shape) == (batch * length, self.classes):
+            first = first.view(batch, length, -1)  # As a loss takes them.
         shapes = [(batch, each, self.classes) for each in ({length} if with_targets else {1, length})]
         if not isinstance(first, Tensor) or tuple(first.shape) not in shapes:
             raise NotApplicable(f"{'with' if with_targets else 'without'} targets it returns no logits")

@@ -1,15 +1,23 @@
 """The role `decoder`: a layer or a stack from states and a memory to states, each blind to the future."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from headcheck.modules.states import StateInputs, States, StatesCase, StatesRole, StatesSubject, ragged
+from headcheck.declarations import Declaration
+from headcheck.modules.masks import WITH_CAUSAL, MaskForm, forms_to_try
+from headcheck.modules.states import EMPTY, StateInputs, States, StatesCase, StatesSubject
+from headcheck.modules.states_role import StatesRole, ragged
+from headcheck.modules.subject import problem_of
 from headcheck.recipes import option
+from headcheck.signatures import parameters_of
 
 TORCH = (nn.TransformerDecoderLayer, nn.TransformerDecoder)
+SQUARE = (4, 3)
+"""Ranks of a mask that holds the causal one: (batch, 1, length, length), (batch, length, length)."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +28,13 @@ class Decoder(States):
     f(x, memory, is_real=None, memory_is_real=None) itself. x (batch, length, d_model), memory
     (batch, memory_len, d_model) -> states of the shape of x, causal: state t sees x up to t, and all of the
     memory. is_real (batch, length) and memory_is_real (batch, memory_len) are True at what is no padding.
-    torch's own modules are given the causal tgt_mask that they need; any other is causal by itself.
+    torch's own modules are given the causal tgt_mask that they need; any other is causal by itself, or is given
+    its mask of the caller, as `causal_mask` says.
     """
 
+    causal_mask: bool | None = None
+    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length), or
+    (batch, length, length). None: where the module requires a mask called tgt_mask, trg_mask or target_mask."""
     memory_positions: bool = False
     """Whether the module itself has positions for the memory, so that its order counts."""
 
@@ -35,7 +47,7 @@ class Decoder(States):
             "padding_mask",
             "attention_mask",
             "may_attend",
-            "tgt_mask",
+            *WITH_CAUSAL,
             "mask",
         ),
         "memory_is_real": (
@@ -92,6 +104,37 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         "no_memory_positions": "has positions for the memory",
     }
 
+    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        for form in self._forms("is_real") if self.with_causal else ():
+            self.forms["is_real"] = form
+            if problem_of(self, self.plain(2, 3, self.d_model)) is None:
+                break
+
+    @property
+    def with_causal(self) -> bool:
+        """Whether the mask of what is padding holds the causal one."""
+        place = self.places["is_real"]
+        if self.declaration.causal_mask is not None or place not in WITH_CAUSAL:
+            return bool(self.declaration.causal_mask) and place is not None
+        takes = parameters_of(self.function.forward if self.module is not None else self.function) or {}
+        return not isinstance(self.module, self.TORCH) and takes[place].default is EMPTY
+
+    def _forms(self, name: str) -> Iterator[MaskForm]:
+        if name != "is_real" or not self.with_causal:
+            return super()._forms(name)
+        return forms_to_try(self.declaration, str(self.places[name]), SQUARE)
+
+    def _own_mask(self, x: DecoderInputs) -> Tensor | None:
+        """The mask of what is padding in x, with the causal one where the caller gives it."""
+        if not self.with_causal:
+            return self.masked("is_real", x.is_real)
+        seen = x.real[:, None, :] & torch.ones(x.length, x.length, dtype=torch.bool).tril()
+        seen = seen if self.forms["is_real"].rank == min(SQUARE) else seen[:, None]
+        flat = self.masked("is_real", seen.flatten(0, -2))
+        assert flat is not None
+        return flat.reshape(seen.shape)
+
     def lacks(self, feature: str) -> str | None:
         if feature == "no_memory_positions":
             return f"{self.FEATURES[feature]}, as declared" if self.declaration.memory_positions else None
@@ -107,7 +150,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
             self.arranged(x.x),
             self.arranged(x.memory),
             plain=causal,
-            is_real=self.masked("is_real", x.is_real),
+            is_real=self._own_mask(x),
             memory_is_real=self.masked("memory_is_real", x.memory_is_real),
         )
         return self.states_in(returned, x)
@@ -156,7 +199,7 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
             memory_is_real=ragged(memory_shape, case.memory_padding, generator),
         )
 
-    def notes(self, subject: Any) -> list[str]:
+    def find(self, subject: Any) -> list[str]:
         x = subject.plain(3, 5, subject.d_model)
         # The second try, with a memory as long as x, is for a mask that is taken at equal lengths only.
         alike = x.but(memory=x.x.flip(1))
@@ -166,8 +209,9 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
         )
         if isinstance(subject.module, TORCH):
             notes.append("tgt_mask is given a causal mask")
-        order = subject.norm_order
-        return [*notes, f"norm order: {order}"] if order else notes
+        if subject.with_causal:
+            notes.append(f"{subject.places['is_real']} is given with the causal mask in it")
+        return notes
 
 
 role = DecoderRole()

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.modules.states import StateInputs, States, StatesCase, StatesRole, StatesSubject, ragged
+from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
+from headcheck.modules.states_role import StatesRole, ragged
 
 TORCH = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
@@ -78,11 +79,9 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
         x = torch.randn(*shape, subject.d_model, generator=generator, dtype=torch.float64) * case.spread
         return StateInputs(case, x.to(subject.dtype), ragged(shape, case.padding, generator))
 
-    def notes(self, subject: Any) -> list[str]:
+    def find(self, subject: Any) -> list[str]:
         x = subject.plain(3, 5, subject.d_model)
-        notes = list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
-        order = subject.norm_order
-        return [*notes, f"norm order: {order}"] if order else notes
+        return list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
 
 
 role = EncoderRole()

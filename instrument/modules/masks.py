@@ -15,6 +15,8 @@ RANKS = (2, 4, 3)
 """(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
+WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
+"""Masks of a target that, where a module asks for them, hold the causal mask too."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
 """Endings of the names of masks that are True at padding, as torch and fairseq have them."""
 

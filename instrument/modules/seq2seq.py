@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import MARGIN
+from headcheck.modules.masks import WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
@@ -20,8 +21,6 @@ from headcheck.recipes import option
 from headcheck.signatures import parameters_of
 
 LONGEST = 65
-WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
-"""Masks of the target that, where a module asks for them, hold the causal mask too."""
 TARGETS = ("target", "tgt", "trg", "targets", "y")
 MEMORIES = ("memory", "encoder_output", "encoder_out", "enc_output", "enc_out", "enc_src", "context")
 

@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised, refuses_a_length
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.lengths import MARGIN, OfSomeLength
+from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try
-from headcheck.modules.role import ModuleRole
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
@@ -352,43 +351,6 @@ def _widths(parts: list[nn.Module]) -> Iterator[int]:
                 continue
             said = [vars(part).get(name) for name in WIDTHS] + [*vars(part).get("normalized_shape", ())][-1:]
             yield from (width for width in said if type(width) is int and width > 0)
-
-
-class StatesRole(ModuleRole[AnyCase, AnyStates]):
-    """A role is this class with its names and `build`."""
-
-    other_word: str
-    """A word that makes a name one of another role: encoder is in encoder_decoder."""
-
-    def recognises(self, attribute: Any) -> bool:
-        """By torch's classes, or by the role's name in the name of a function or of a module's class."""
-        said = attribute if hasattr(attribute, "__name__") else type(attribute)
-        name = getattr(said, "__name__", "").lower().replace("_", "")
-        return isinstance(attribute, self.kinds) or (self.name in name and self.other_word not in name)
-
-    def limits(self, subject: StatesSubject[AnyStates]) -> list[str]:
-        def of_length(length: int) -> AnyStates:
-            return subject.plain(2, length, subject.d_model)
-
-        return subject.settle_length(of_length, range(1, LONGEST + MARGIN + 1), refuses_a_length)
-
-    def settle(self, case: AnyCase, subject: Any) -> AnyCase:
-        case = case.but(length=subject.fitting(case.length))
-        if case.padding != "none" and subject.lacks(f"{case.padding}_padding"):
-            case = case.but(padding="none")
-        if hasattr(case, "memory_padding") and subject.lacks("memory_is_real"):
-            case = case.but(memory_padding="none")
-        return case
-
-
-def ragged(shape: tuple[int, int], side: str, generator: torch.Generator) -> Tensor | None:
-    """Which states are real in a batch whose sequences are padded on one side; at least one of each is."""
-    batch, length = shape
-    if side == "none":
-        return None
-    lengths = torch.randint(1, length + 1, (batch, 1), generator=generator)
-    real = torch.arange(length) < lengths
-    return real if side == "right" else real.flip(1)
 
 
 def huge(like: Tensor) -> float:

@@ -17,6 +17,9 @@ from headcheck.modules.noise import measured
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
 
+PAD_NAMES = ("trg_pad_idx", "tgt_pad_idx", "src_pad_idx", "pad_idx", "pad_token_id", "pad_id")
+"""Attributes of modules that say which token is padding."""
+
 
 def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor:
     """How many tokens (rows,) each row of a batch lacks, at most three, and all but one: in any order.
@@ -106,7 +109,10 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
     def pad(self) -> int | None:
         """The token that is padding to the module, and stands in no sequence of a case."""
         declared: int | None = self.declaration.pad_token
-        marked = [each.padding_idx for each in self.tables if each.padding_idx is not None]
+        said = (getattr(self.module, name, None) for name in PAD_NAMES)
+        marked = [
+            each for each in (*(table.padding_idx for table in self.tables), *said) if type(each) is int
+        ]
         return next(iter(marked), None) if declared is None else declared
 
     @property

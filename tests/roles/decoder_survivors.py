@@ -1,11 +1,11 @@
-"""Wrong decoders on paths that were not asked for."""
+"""Decoders on paths that were not asked for, and such as are given their causal mask."""
 
 import torch
 from torch import Tensor, nn
 
 from tests import lost, redrawn
 from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.decoder import Layer
 
 
@@ -72,5 +72,36 @@ def replaced_after_the_softmax() -> nn.Module:
 
         def weigh(self, scores: Tensor) -> Tensor:
             return scores.softmax(dim=-1).nan_to_num(0.0)
+
+    return Wrong()
+
+
+class Told(Layer):
+    """The caller says which states each may attend to."""
+
+    def hide(self, scores: Tensor, tgt_mask: Tensor | None) -> Tensor:
+        assert tgt_mask is not None
+        return scores.masked_fill(~tgt_mask[:, None], torch.finfo(scores.dtype).min)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor
+    ) -> Tensor:
+        return super().forward(x, memory, tgt_mask, src_mask)
+
+
+@right("The caller gives the causal mask, with that of what is padding (The Annotated Transformer).")
+def causal_mask_of_the_caller() -> nn.Module:
+    return Told()
+
+
+@wrong(
+    "Of the causal mask that the caller gives the last row counts for all: it says what is padding, no more.",
+    breaks="causality/later-states-do-not-matter",
+)
+def last_row_of_the_callers_mask() -> nn.Module:
+    class Wrong(Told):
+        def hide(self, scores: Tensor, tgt_mask: Tensor | None) -> Tensor:
+            assert tgt_mask is not None
+            return super().hide(scores, tgt_mask[:, -1:].expand_as(tgt_mask))
 
     return Wrong()
