@@ -21,6 +21,8 @@ DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 1
 LENGTHS = (1, 2, 3, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
 LONGER = (*LENGTHS, 384, 512, 768, 1024)
 """The lengths of which the longest that is taken is sought where `BEYOND` is refused."""
+SHORTEST = 16
+"""Of a limit that is one: who takes fewer refuses most calls, which is for laws to tell."""
 FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17), 2560
 WHOLE_BLOCKS = ((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8))
 """Length and dim of calls that kernels of few sizes take."""
@@ -138,7 +140,7 @@ class _Trial:
             multiple = found.length_multiple or 1
             fitting = [each for each in LONGER if each >= length and not each % multiple]
             taken = tuple(each for each in fitting if not self._too_long(each, length, dim, found))
-            if taken and fitting[: len(taken)] == [*taken]:
+            if max(taken, default=0) >= SHORTEST and fitting[: len(taken)] == [*taken]:
                 changes["max_length"] = taken[-1]
                 notes.append(f"lengths: at most {taken[-1]}, as plain calls show; longer ones: {said}")
         other = next(
