@@ -56,13 +56,20 @@ def test_the_dims_and_the_reach_of_a_table_are_found_out() -> None:
 
 
 def test_a_table_that_ends_early_is_held_to_511() -> None:
-    """Who takes less than that declares it."""
+    """Who takes less than that says so aloud, or declares it."""
 
     def short(x: Tensor, positions: Tensor) -> Tensor:
         return rotary(x, torch.arange(100)[positions])
 
     assert prepared(Rotary(short))[0].furthest == 511
     assert prepared(Rotary(short, max_position=99))[0].furthest == 99
+
+    def aloud(x: Tensor, positions: Tensor) -> Tensor:
+        if positions.max() >= 100:
+            raise ValueError("a table of 100 positions")
+        return short(x, positions)
+
+    assert prepared(Rotary(aloud))[0].furthest == 63
 
 
 def test_the_base_is_read_off_the_signature() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from headcheck.calling import SubjectRaised, refuses_a_length
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.errors import SubjectError
 from headcheck.functions.planes import Pairs
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 DIMS = (2, 4, 6, 8, 16, 32, 64, 80, 96, 128)
 FURTHEST = 250_000
 """The largest position that laws ask for: a table of that length still fits into memory."""
-REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511, 255, 127, 63, 31)
-"""Who takes less than the last of them declares it."""
+REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511)
+SHORT_REACHES = (255, 127, 63, 31)
+"""Where more is refused in so many words; a table that ends there by a slip is held to the last of the others."""
 CASES = 8
 """So many show whether angles are in float64."""
 
@@ -158,9 +160,10 @@ def _forms_of_positions(subject: RotarySubject, dtype: torch.dtype) -> list[str]
 def _reach(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     if subject.declaration.max_position is not None:
         return []
-    beyond = ""
-    for reach in REACHES:
-        why = _refusal(subject, dtype, max(subject.dims), torch.tensor([reach]))
+    beyond, dim = "", max(subject.dims)
+    aloud = _is_refused_aloud(subject, dtype, dim, torch.tensor([REACHES[-1]]))
+    for reach in (*REACHES, *(SHORT_REACHES if aloud else ())):
+        why = _refusal(subject, dtype, dim, torch.tensor([reach]))
         if not why:
             subject.furthest = reach
             return [f"positions: up to {reach} ({beyond})"] if reach != FURTHEST else []
@@ -227,6 +230,17 @@ def _fits(subject: RotarySubject, role: RotaryRole, dtype: str, number: int) -> 
 
 def _inputs(subject: RotarySubject, x: Tensor, positions: Tensor) -> RotaryInputs:
     return RotaryInputs(RotaryCase(), x, positions, subject.base, subject.pairing)
+
+
+def _is_refused_aloud(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Tensor) -> bool:
+    """Whether a call raises, and says that positions go too far: not by a slip, as of an index."""
+    try:
+        subject(_inputs(subject, torch.ones(1, 3, len(positions), dim, dtype=dtype), positions))
+    except SubjectRaised as raised:
+        return refuses_a_length(raised.problem)
+    except (LawBroken, NotApplicable):
+        pass
+    return False
 
 
 def _refusal(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Tensor | None = None) -> str:
