@@ -68,9 +68,11 @@ class SubjectRaised(NoAnswer):
 REFUSALS = ValueError, AssertionError, NotImplementedError
 """By which a subject says that it is not made for such sizes."""
 NAMES_STRIDES = re.compile(
-    "^(?!.*view size is not compatible).*(stride|contiguous|storage.?offset)", re.IGNORECASE | re.DOTALL
+    "^(?!.*(view size is not compatible|out of bounds)).*(stride|contiguous|storage.?offset)",
+    re.IGNORECASE | re.DOTALL,
 )
-"""What a refusal says of a tensor that lies in memory as the function does not take it; a view that fails is none."""
+"""What a refusal says of a tensor that lies in memory as the function does not take it; a view that fails is none,
+nor one that reads beyond its memory."""
 SAYING_HOW_MANY = re.compile(
     r"at most|exceed|maximum|too (long|large|many)|up to|limit|support", re.IGNORECASE
 )
@@ -93,8 +95,14 @@ def refuses_a_length(problem: BaseException) -> bool:
 
 
 def refused_on_purpose(problem: BaseException) -> bool:
-    """Whether an exception refuses a call: raised by Python code, or by other code in so many words."""
-    return was_raised(problem) or refuses_a_length(problem)
+    """Whether an exception refuses a call: raised by Python code, or by other code in so many words.
+
+    Those of a class of its own, such as a compiler's that fails, refuse nothing.
+    """
+    if isinstance(problem, NotImplementedError):
+        return True
+    plain = type(problem) in (*REFUSALS, RuntimeError, TypeError)
+    return plain and (was_raised(problem) or refuses_a_length(problem))
 
 
 def require_willing(problem: BaseException, *, may_refuse: bool) -> None:

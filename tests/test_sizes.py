@@ -11,6 +11,7 @@ import headcheck
 from headcheck.attention.case import Case
 from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
+from headcheck.calling import refused_on_purpose
 from headcheck.errors import SubjectError
 from headcheck.verdict import Hint
 
@@ -239,6 +240,34 @@ def test_a_slip_is_no_refusal_though_refusals_are_declared() -> None:
     assert verdict.broken
 
 
+def test_a_compiler_that_fails_refuses_nothing() -> None:
+    """What is raised by Python code has to be of a plain class."""
+
+    class Failed(RuntimeError):
+        """As torch's compiler has of its own."""
+
+    def throw(problem: Exception) -> None:
+        raise problem
+
+    def raised(problem: Exception) -> BaseException:
+        with pytest.raises(type(problem)) as caught:
+            throw(problem)
+        return caught.value
+
+    assert refused_on_purpose(raised(ValueError("one query at a time")))
+    assert not refused_on_purpose(raised(Failed("is not supported")))
+
+
+def test_memory_that_is_read_beyond_its_end_is_no_refusal() -> None:
+    """Though what torch says of it names strides."""
+
+    def strided(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        flat = k.as_strided((k.numel() * 2 if not k.is_contiguous() else k.numel(),), (1,))
+        return scaled_dot_product_attention(q, k + 0 * flat.sum(), v)
+
+    assert shown(strided)[0].contiguous is None
+
+
 def test_a_module_that_drops_weights_is_judged_in_evaluation() -> None:
     """It is made in training, as every module is, and left so."""
 
@@ -254,6 +283,11 @@ def test_a_module_that_drops_weights_is_judged_in_evaluation() -> None:
     verdict = headcheck.verify(given, role="attention", profile="quick", dtype="float32", laws="symmetry")
     assert not verdict.broken
     assert given.training
+    assert verdict.declaration["notes"] == "a copy of the module is judged, in evaluation"
+
+    given.kept = torch.ones(2, requires_grad=True) * 2  # A tensor of a graph, which torch does not copy.
+    told = headcheck.verify(given, role="attention", profile="quick", laws="hull").declaration["notes"]
+    assert told.startswith("judged in training: the module cannot be copied (Only Tensors created explicitly")
 
 
 def test_a_law_of_other_sizes_says_nothing() -> None:

@@ -42,12 +42,9 @@ class AttentionRole:
     def declare(self, attribute: Any, name: str) -> Attention:
         if isinstance(attribute, Attention):
             return attribute
-        if isinstance(attribute, nn.Module) and attribute.training:
-            attribute = copy.deepcopy(
-                attribute
-            ).eval()  # What it drops in training is no fault of its evaluation.
+        attribute, notes = _in_evaluation(attribute)
         packed = "cu_seqlens_q" in must_be_given(attribute, accepted_arguments(attribute, {}))
-        return Attention(attribute, name=name, layout=PACKED if packed else "bhsd")
+        return Attention(attribute, name=name, layout=PACKED if packed else "bhsd", notes=notes)
 
     def prepare(
         self, declaration: Attention, *, dtypes: tuple[str, ...], device: str, seed: int
@@ -86,6 +83,16 @@ class AttentionRole:
             if getattr(inputs, name) is not absent:
                 told[name] = getattr(inputs, name)
         return told
+
+
+def _in_evaluation(attribute: Any) -> tuple[Any, str]:
+    """A module that is in training, as it is made, in evaluation, and a note: what it drops is no fault. It is a copy."""
+    if not isinstance(attribute, nn.Module) or not attribute.training:
+        return attribute, ""
+    try:
+        return copy.deepcopy(attribute).eval(), "a copy of the module is judged, in evaluation"
+    except (RuntimeError, TypeError) as problem:  # Not all that a module may hold can be copied.
+        return attribute, f"judged in training: the module cannot be copied ({problem})"
 
 
 role = AttentionRole()
