@@ -81,7 +81,9 @@ class Compared:
         """0 where only what is listed breaks; 1 for what is new and for what is listed and holds; 2 untested."""
         if self.new or self.fixed:
             return 1
-        return 0 if self.known and not self.verdict.unfinished else self.verdict.exit_code
+        if self.known:
+            return 2 if self.verdict.unfinished else 0
+        return self.verdict.exit_code
 
     def as_dict(self, file: str) -> dict[str, Any]:
         """What the file says of the verdict, as plain data."""

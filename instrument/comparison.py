@@ -32,6 +32,11 @@ class Comparison:
     def broken(self) -> bool:
         return self.ratio > 1.0
 
+    @property
+    def claims(self) -> bool:
+        """Whether anything is said of any element: where every bound is infinite, nothing is."""
+        return not self.bound.numel() or not bool((self.bound == torch.inf).all())
+
 
 class LawBroken(Exception):
     """Raised by a law, or by the subject's edge, for a break that is no comparison of numbers."""

@@ -183,6 +183,7 @@ class Engine:
         finally:
             put_back()  # Where a call has changed a setting, what comes after is not to be judged by it.
         self.hangs.came_back(time.perf_counter() - began)
+        comparisons = [each for each in comparisons if each.claims]
         if not comparisons:
             return Judged(case)
         return Judged(case, comparison=max(comparisons, key=lambda each: each.ratio))

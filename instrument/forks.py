@@ -1,6 +1,7 @@
 """Something is tried in a copy of this process, which it may end or hang."""
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -70,6 +71,7 @@ def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
         end_with(parent)
         answer = False
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        faulthandler.disable()  # pytest's writes to a descriptor of its own: a crash here is an answer, no alarm.
         with suppress(BaseException):
             answer = question()
         os._exit(86 if answer else 87)

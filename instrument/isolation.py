@@ -206,7 +206,8 @@ class Workers:
                 elif kind == "row":
                     return self._noted(self._finished(worker), content)
                 elif kind == "raised":
-                    return self._broken(self._finished(worker), content, worker.case, worker.cases)
+                    task = self._finished(worker)
+                    return task.fatal or self._broken(task, content, worker.case, worker.cases)
                 elif kind == "bug":
                     return self._failed(worker, content)
                 elif kind == "refused":
@@ -305,13 +306,13 @@ class Workers:
         return end(worker.process, worker.connection)
 
     def _failed(self, worker: _Worker, problem: str) -> LawResult:
-        """headcheck itself failed: no verdict on this law."""
+        """headcheck itself failed: no verdict on this law, unless the case has ended a process before."""
         if worker.task is None:
             raise HeadcheckError(f"this is a bug in headcheck, please report it:\n{problem}")
-        law = self._finished(worker).law
-        self.bugs.append(f"law {law.id}, case '{worker.case}'\n{problem}")
+        task = self._finished(worker)
+        self.bugs.append(f"law {task.law_id}, case '{worker.case}'\n{problem}")
         last_line = problem.strip().rsplit("\n", 1)[-1]
-        return law.not_applicable(f"a bug in headcheck: {last_line}")
+        return task.fatal or task.law.not_applicable(f"a bug in headcheck: {last_line}")
 
     def _broken(self, task: Task, why: str, case: str | None, cases: int) -> LawResult:
         law, plan = task.law, self.plan.of(task.subject)

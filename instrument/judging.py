@@ -21,7 +21,7 @@ from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
 from headcheck.time_limits import LONGEST_S
-from headcheck.verdict import Hint, LawResult, Verdict
+from headcheck.verdict import INTERRUPTED, Hint, LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
@@ -225,11 +225,11 @@ def judged_apart(
             if enough or not open_laws or time.monotonic() >= ends:
                 break
     except KeyboardInterrupt:
-        unfinished = f"interrupted after {len(rows)} of {len(laws)} laws"
+        unfinished = f"{INTERRUPTED} after {len(rows)} of {len(laws)} laws"
     if enough:
         unfinished = f"stopped at the first broken law, {len(laws) - len(rows)} of {len(laws)} not judged"
-    if workers.bugs:
-        unfinished = f"{len(workers.bugs)} laws could not be judged for a bug in headcheck"
+    if workers.bugs and not unfinished:
+        unfinished = f"{len(workers.bugs)} times a law could not be judged for a bug in headcheck"
     unfinished = unfinished or workers.unfinished
     in_order = [rows[law.id] for law in laws if law.id in rows]
     return verdict_of(plan, introduction, in_order, time.perf_counter() - began, unfinished)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headcheck import __version__, heard
 from headcheck.calling import Patience, impatient
+from headcheck.comparison import LawBroken
 from headcheck.declarations import DTYPES
 from headcheck.declaring import declaring
 from headcheck.engine import PROFILES, Engine, Profile, describe
@@ -172,6 +173,8 @@ class Prepared:
             return law.not_applicable(why)
         try:
             engine.role.build(case, engine.subject)
+        except LawBroken:
+            pass  # It is what the subject does with the case: the example will say so.
         except Exception as problem:
             raise CaseError(f"cannot build the case: {type(problem).__name__}: {problem}") from problem
         with heard.listening() as calls:

@@ -3,47 +3,60 @@
 import inspect
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from types import FrameType
+from typing import Self
 
 LONGEST_S = 1e9
 """More seconds than anybody waits."""
 AGAIN_S = 0.05
 """Seconds until it is looked again whether an import has ended."""
+SWALLOWED_S = 1.0
+"""Seconds until it is rung again in code that went on."""
 
 
 class OutOfTime(BaseException):
     """Not an Exception: a subject that catches those must not swallow it, nor seem to have raised it."""
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+class time_limit:  # noqa: N801 - used as a function, in a with statement
     """Raise OutOfTime in code that runs longer, where the platform and the thread allow it.
 
     It reaches everything that executes Python; what hangs inside native code is ended by the process
     around it (`headcheck.isolation`). A module that is being imported is waited for: half of one would stay
-    behind, and whatever needs it later would fail.
+    behind, and whatever needs it later would fail. An alarm of somebody else's, such as that of a test runner,
+    comes when it is due, or when the code in between has ended.
     """
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    begun = _imports_in(inspect.currentframe())
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
-    def ring(number: int, frame: FrameType | None) -> None:
-        if _imports_in(frame) > begun:
-            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
-        else:
+    def __enter__(self) -> Self:
+        self.armed = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+        if self.armed:
+            self.imports = _imports_in(inspect.currentframe())
+            self.began = time.monotonic()
+            self.before = signal.signal(signal.SIGALRM, self._ring)
+            self.around = signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.armed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self.before)
+            left, then = self.around
+            due = left - (time.monotonic() - self.began)
+            if left and due > 0:
+                signal.setitimer(signal.ITIMER_REAL, due, then)
+            elif left:
+                signal.setitimer(signal.ITIMER_REAL, then, then)
+                signal.raise_signal(signal.SIGALRM)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        over = frame is not None and frame.f_code is time_limit.__exit__.__code__
+        if not over and _imports_in(frame) <= self.imports:
+            signal.setitimer(signal.ITIMER_REAL, SWALLOWED_S, SWALLOWED_S)
             raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, left)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _imports_in(frame: FrameType | None) -> int:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from headcheck import __version__
 from headcheck.ids import Identified
 
+INTERRUPTED = "interrupted"
+"""How `Verdict.unfinished` begins where the user ended the work."""
 SCHEMA = 1
 Outcome = Literal["holds", "breaks", "not-applicable"]
 EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
@@ -101,6 +103,11 @@ class Verdict:
     def __bool__(self) -> bool:
         """As `conforms`, so that `assert verify(...)` does not pass for a subject that breaks."""
         return self.conforms
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended it, and does not wait for more."""
+        return self.unfinished.startswith(INTERRUPTED)
 
     @property
     def exit_code(self) -> int:

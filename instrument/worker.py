@@ -24,7 +24,7 @@ from typing import Any
 from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
-from headcheck.forks import Fate, end_with, fate_of
+from headcheck.forks import Fate, can_fork, end_with, fate_of
 from headcheck.hangs import Hangs
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Plan, Prepared
@@ -177,7 +177,8 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
             return "row", prepared.replayed(law, task.case)
         return "row", _smaller(task, prepared.engine, lambda: connection.send(("trying", "")))
     except HeadcheckError as problem:
-        return "refused", str(problem)
+        typed = task.case is not None and not task.fatal  # A case that cannot be had is refused; other laws go on.
+        return ("refused", str(problem)) if typed else ("row", task.fatal or law.not_applicable(str(problem)))
     except Exception:  # noqa: BLE001 - the other laws go on.
         return "bug", traceback.format_exc()
     except BaseException as problem:  # noqa: BLE001 - KeyboardInterrupt and its like: the subject's.
@@ -189,6 +190,8 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
 
 def _smaller(task: Task, engine: Engine, sign_of_life: Callable[[], None]) -> LawResult:
     assert task.fatal is not None
+    if not can_fork():
+        return task.fatal
     law, fatal, hung = task.law, task.fatal.reason, task.fatal.hung
 
     def try_case(case: Any) -> Judged | None:

@@ -71,6 +71,21 @@ def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFix
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_who_ends_one_of_several_subjects_ends_them_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was found of it is told; the others are not begun."""
+    from headcheck.console import Progress
+
+    def interrupted(progress: Progress, row: LawResult) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "row", interrupted)
+    assert main([RIGHT, WRONG, *QUICK, "-q"]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{RIGHT}: untested: ")
+
+
 MISTAKES = {
     "torch-sdap": "no built-in subject 'torch-sdap'",
     f"{KERNELS}:rigth": "no attribute 'rigth'",

@@ -146,6 +146,16 @@ def test_a_law_that_never_compares_is_not_applicable(nothing: Any) -> None:
     assert row.reason == "no case reached what the law speaks of"
 
 
+def test_an_example_of_which_nothing_is_claimed_is_not_counted() -> None:
+    """Where every bound is infinite the law has said nothing, and such a skip is no pass."""
+
+    def boundless(attention: AttentionSubject, x: Inputs) -> Comparison:
+        return within(x.query, x.query + 1, torch.inf)
+
+    row = on_reference().judge(a_law(boundless))
+    assert (row.outcome, row.examples) == ("not-applicable", 0)
+
+
 def test_a_law_that_does_not_apply_says_why() -> None:
     """The reason is the one that the law gives; if some cases are judged, the law holds on those."""
 
@@ -309,6 +319,40 @@ def test_the_time_limit_gives_the_alarm_back() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_an_alarm_of_the_callers_comes_though_limits_are_set_again_and_again() -> None:
+    """As of a test runner around a verdict: what a limit took of its time is taken off, and it rings when it is due."""
+    rang: list[float] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(time.monotonic()))
+    try:
+        began = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        while not rang and time.monotonic() < began + 10:
+            with time_limit(5.0):
+                time.sleep(0.1)
+        assert 0.3 <= rang[0] - began < 5
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_limit_that_is_swallowed_rings_again() -> None:
+    """A subject that catches everything goes on for as long as it was caught, not for ever."""
+    swallowed = []
+
+    def goes_on() -> None:
+        while True:
+            try:
+                time.sleep(30)
+            except OutOfTime:
+                if swallowed:
+                    raise
+                swallowed.append(True)
+
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        goes_on()
+    assert swallowed
 
 
 def test_a_module_that_is_being_imported_is_waited_for(

@@ -1,7 +1,9 @@
 """What is told of a subject and not judged: second derivatives, and masks of three axes."""
 
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -48,6 +50,21 @@ def test_wrong_second_derivatives_are_told() -> None:
     told = "second derivatives are given and are wrong"
     assert told in notes_of(made_of(OfScores.apply))
     assert told not in notes_of(made_of(lambda scores, value: torch.softmax(scores, dim=-1) @ value))
+
+
+@pytest.mark.parametrize("scale", [0.125, 10.0, 512**-0.5, 1 / 0.07])
+def test_a_scale_of_every_call_is_told(scale: float) -> None:
+    """Measured, written as its author would, and not told of the default scale."""
+
+    def tempered(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=is_causal, scale=scale
+        )
+
+    declared = re.search(r"--declare always.scale=(\S+) says that it is meant", notes_of(tempered))
+    assert declared
+    assert float(declared[1]) == pytest.approx(scale, rel=1e-15)
+    assert "scale" not in notes_of(torch.nn.functional.scaled_dot_product_attention)
 
 
 def test_a_mask_of_three_axes_by_sequence_is_told() -> None:

@@ -403,6 +403,22 @@ def test_headchecks_own_failure_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -
     assert f"law {ONE_KEY}, case '" in workers.bugs[0]
 
 
+def test_a_crash_is_a_finding_though_it_cannot_be_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no copy can be made of a worker that is short of memory, or none of any: the first case stands."""
+
+    def no_memory(question: Callable[[], bool], patience_s: float) -> str:
+        raise OSError("cannot allocate memory")
+
+    crash = dangerous_with_one_key(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    monkeypatch.setattr("headcheck.worker.fate_of", no_memory)
+    broken, other = one_key_and_masked(judged(crash))
+    assert (broken.outcome, other.outcome) == ("breaks", "holds")
+    monkeypatch.setattr("headcheck.worker.can_fork", lambda: False)
+    verdict = judged(crash)
+    broken, other = one_key_and_masked(verdict)
+    assert (broken.reason, other.outcome, verdict.unfinished) == ("the process died with signal 11 (SIGSEGV)", "holds", "")
+
+
 def test_fuzzing_goes_on_until_its_time_is_over() -> None:
     """Passes with fresh seeds add their examples to the same rows."""
     with Workers(make_plan(f"{KERNELS}:right", profile=TINY, dtype="float32")) as workers:

@@ -10,7 +10,7 @@ import headcheck
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.noise import measured, scaled
-from headcheck.modules.subject import aliased
+from headcheck.modules.subject import REMEMBERED, aliased
 from headcheck.modules.token_caches import Found
 from headcheck.roles import role
 from tests.roles import RIGHT, WRONG
@@ -111,6 +111,15 @@ def test_sizes_that_a_maker_refuses_are_not_made() -> None:
     )
     assert any("others are tried" in note for note in notes)
     assert subject.made_near(3, 3) == (3, 4)
+
+
+def test_noise_is_remembered_at_a_few_inputs() -> None:
+    """Those of a whole verdict would fill the memory of a worker."""
+    subject = prepared(Small())[0]
+    x = role("causal_lm").build(role("causal_lm").parse("batch=2 length=3"), subject)
+    for number in range(2 * REMEMBERED):
+        subject._noises(x.but(case=x.case.but(seed=number)), 1.0)
+    assert subject._noises.cache_info().currsize == REMEMBERED
 
 
 def test_images_whose_answer_is_no_tensor_are_told_at_once() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -33,6 +34,8 @@ SCALES: Mapping[str, Callable[[Inputs], float]] = {
     "1 / sqrt(heads * head_dim)": lambda x: (x.heads * x.head_dim) ** -0.5,
 }
 """What a default scale is instead."""
+OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
+"""In which a scale that is measured in a plain call has to be right as well."""
 
 
 def hints(trial: AttentionSubject) -> list[str]:
@@ -61,20 +64,47 @@ def _otherwise(trial: AttentionSubject) -> list[str]:
 
 
 def _scale_note(trial: AttentionSubject) -> str:
-    """Which default scale a plain call has instead."""
-    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
-    try:
-        output = trial(x)
-    except (LawBroken, NotApplicable):
-        return ""
-    if not within(output, trial.expected(x), trial.bound(x)).broken:
+    """Which scale a plain call has instead of the default one."""
+    plain = PLAIN.but(dtype="float64" if "float64" in trial.dtypes else trial.dtypes[0])
+    x = built(trial, plain)
+    if not _is_wrong(trial, x):
         return ""
     for name, scale in SCALES.items():
-        meant = x.but(scale=scale(x))
-        if not within(output, trial.expected(meant), trial.bound(meant)).broken:
+        if not _is_wrong(trial, x, scale=scale(x)):
             cure = ": --declare always.scale=1.0 says that it is meant" if name == "1" else ""
             return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
+    for measured in _measured_scales(trial, x):
+        others = (built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES)
+        if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
+            cure = f"--declare always.scale={measured!r} says that it is meant"
+            return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
     return ""
+
+
+def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:
+    """Whether a call gives another answer than x asks for, or x with what is meant instead; not so where it raises."""
+    asked = x.but(**meant)
+    try:
+        return within(trial(x), trial.expected(asked), trial.strict_bound(asked)).broken
+    except (LawBroken, NotApplicable):
+        return False
+
+
+def _measured_scales(trial: AttentionSubject, x: Inputs) -> list[float]:
+    """What the logarithms of the weights are of the products, as a number or root that a person would write."""
+    x = reading_the_weights(trial, x)
+    try:
+        weights = trial(x)[..., : x.kv_len].double()
+    except (LawBroken, NotApplicable):
+        return []
+    products = x.query.double() @ x.key.double().mT
+    logs, products = (each - each.mean(dim=-1, keepdim=True) for each in (weights.log(), products))
+    scale = float((logs * products).sum() / products.square().sum())
+    if not (math.isfinite(scale) and scale):
+        return []
+    powers = (1.0, -1.0, 2.0, -2.0) if scale > 0 else (1.0, -1.0)
+    written = {float(f"{scale**power:.6g}") ** (1 / power) for power in powers}
+    return sorted(written, key=lambda each: abs(each - scale))
 
 
 def _causal_note(trial: AttentionSubject) -> str:
@@ -82,7 +112,7 @@ def _causal_note(trial: AttentionSubject) -> str:
     if (
         trial.has("is_causal")
         or _right(trial, PLAIN)
-        or not _right_if(trial, PLAIN, "always", {"is_causal": True})
+        or not _right_if(trial, PLAIN, "always", {**trial.declaration.always, "is_causal": True})
     ):
         return ""
     return "a plain call is right with --declare always.is_causal=True, and wrong as it is"

@@ -64,7 +64,7 @@ def layout(bench: Bench) -> Found:
     if plain.told or not causal.told:
         return plain
     why = "a plain call is right only as if it were causal"
-    return iter((Finding("always", {"is_causal": True}, why), causal))
+    return iter((Finding("always", {**bench.declaration.always, "is_causal": True}, why), causal))
 
 
 @probe(compared="value_dim other than head_dim", otherwise="True")

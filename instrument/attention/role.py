@@ -91,7 +91,7 @@ def _in_evaluation(attribute: Any) -> tuple[Any, str]:
         return attribute, ""
     try:
         return copy.deepcopy(attribute).eval(), "a copy of the module is judged, in evaluation"
-    except (RuntimeError, TypeError) as problem:  # Not all that a module may hold can be copied.
+    except Exception as problem:  # noqa: BLE001 - what a module holds may refuse to be copied in any way
         return attribute, f"judged in training: the module cannot be copied ({problem})"
 
 

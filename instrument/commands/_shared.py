@@ -21,6 +21,12 @@ def say(message: str) -> int:
     return 2
 
 
+def tell_of_bugs(workers: Any) -> None:
+    """What headcheck itself got wrong in a crew's work, for a report; stderr."""
+    for bug in workers.bugs:
+        say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
+
+
 def common_options(parser: argparse.ArgumentParser) -> None:
     """What `verify` and `replay` both take."""
     parser.add_argument("--seed", type=int, help="default: 0, and a fresh one for deep and --fuzz")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from headcheck.commands._shared import common_options, plan_of
+from headcheck.commands._shared import common_options, plan_of, tell_of_bugs
 
 SENTENCE = "run one law on one case, as a verdict printed it"
 
@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     role(law.role).parse(case)  # A case that cannot be read is refused before anything starts.
     with Workers(plan_of(arguments, arguments.subject)) as workers:
         row = workers.replay(law, case)
+    tell_of_bugs(workers)
     print(f"{law.id}\n  {law.statement}")
     shown = row.counterexample
     if shown is None:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcheck.commands._shared import (
     MOST_PROCESSES,
@@ -13,10 +13,14 @@ from headcheck.commands._shared import (
     require_writable,
     say,
     seconds,
+    tell_of_bugs,
     whole,
     write_json,
 )
 from headcheck.errors import HeadcheckError
+
+if TYPE_CHECKING:
+    from headcheck.verdict import Verdict
 
 SENTENCE = "judge a subject by the laws of its role (the default command)"
 
@@ -79,26 +83,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) -> int:
     """Several subjects; what cannot be judged does not keep the others from it. At the end a line for each."""
+    from headcheck.console import summary
+
     exit_codes, lines = [], []
     for subject in arguments.subjects:
         try:
-            exit_code, line = _judged(arguments, subject, known)
+            exit_code, verdict = _judged(arguments, subject, known)
+            line, enough = summary(verdict), verdict.interrupted
         except HeadcheckError as problem:
-            exit_code, line = say(f"headcheck: {subject}: {problem}"), f"could not be judged: {problem}"
+            exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
+            line = f"could not be judged: {problem}"
         exit_codes.append(exit_code)
         lines.append(f"{subject}: {line}")
         if not arguments.quiet:
             print()
-        if exit_code and arguments.exitfirst:
+        if enough or (exit_code and arguments.exitfirst):
             break
     print(*lines, sep="\n")
     return min(exit_codes, key=(1, 2, 0).index)
 
 
-def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None) -> tuple[int, str]:
-    """One subject: the exit code, and the verdict in one line."""
+def _judged(
+    arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None
+) -> tuple[int, "Verdict"]:
+    """One subject: the exit code, and the verdict."""
     from headcheck.baseline import compare
-    from headcheck.console import Progress, plain_console, short, show, summary
+    from headcheck.console import Progress, plain_console, short, show
     from headcheck.isolation import Workers
     from headcheck.judging import judged_apart
 
@@ -116,10 +126,9 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
     elif len(arguments.subjects) == 1:
         print(short(verdict, compared.reasons), file=console.file)
-    for bug in workers.bugs:
-        say(f"headcheck: this is a bug in headcheck, please report it: {bug}")
+    tell_of_bugs(workers)
     exit_code, beside = verdict.exit_code, {}
     if known is not None:
         exit_code, beside = compared.exit_code, {"baseline": compared.as_dict(arguments.baseline)}
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code if write_json(arguments.json, verdict, **beside) else 2, summary(verdict)
+    return exit_code if write_json(arguments.json, verdict, **beside) else 2, verdict

@@ -62,7 +62,12 @@ def _of_class(declaration: AnyNorm, kind: type[nn.Module]) -> AnyNorm:
 
 
 def _of_instance(declaration: AnyNorm, module: nn.Module) -> AnyNorm:
-    kept = deepcopy(module).eval()
+    try:
+        kept = deepcopy(module).eval()
+    except Exception as problem:
+        raise SubjectError(
+            f"the module cannot be copied: {problem}; name the class that makes it"
+        ) from problem
     dims = getattr(declaration, "dims", None) or (_width(module),)
     return _declared(declaration.but(dims=dims), kept, lambda width, eps: kept, takes_eps=False)
 

@@ -75,13 +75,13 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """Whether the output of some call does."""
         if subject.declaration.gradients is False:
             return False
-        randoms = (Random(f"gradients/{number}") for number in range(CALLS))
-        return any(self._carries_one(subject, self.draw(random, subject)) for random in randoms)
+        return any(self._carries_one(subject, Random(f"gradients/{number}")) for number in range(CALLS))
 
-    def _carries_one(self, subject: ModuleSubject[AnyInputs], case: Any) -> bool:
+    def _carries_one(self, subject: ModuleSubject[AnyInputs], random: Random) -> bool:
         try:
+            x = self.build(self.draw(random, subject), subject)
             with torch.enable_grad():
-                output: Tensor = self.to_try(subject).output(self.build(case, subject))
+                output: Tensor = self.to_try(subject).output(x)
         except (LawBroken, NotApplicable):
             return False
         return output.requires_grad
@@ -90,8 +90,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """A note of the weights that no output of a few calls hangs on, as autograd shows; it may be meant."""
         unused: set[str] | None = None
         for number in range(CALLS if subject.carries_gradients and subject.module is not None else 0):
-            case = self.draw(Random(f"unused/{number}"), subject)
             try:
+                case = self.draw(Random(f"unused/{number}"), subject)
                 found = self._without_gradient(self.to_try(subject), case)
             except (LawBroken, NotApplicable):  # Laws will meet it.
                 continue
@@ -114,6 +114,18 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         found = tried.clock.call(torch.autograd.grad, output.sum(), [*weights.values()], allow_unused=True)
         return {name for name, each in zip(weights, found, strict=True) if each is None}
 
+    def _found_out(self, subject: ModuleSubject[AnyInputs]) -> list[str]:
+        """Notes on what the module shows by itself. What breaks on the way is for laws, and the rest is as usual."""
+        notes: list[str] = []
+        try:
+            notes += self.limits(subject)
+            subject.carries_gradients = self._carries_gradients(subject)
+            notes += self.notes(subject)
+            notes += self._unused(subject)
+        except LawBroken as why:
+            notes.append(f"not all conventions were found out: {why}")
+        return notes
+
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
@@ -133,10 +145,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             if problem is not None:
                 problems.append(f"{dtype}: {problem}")
                 continue
-            limits = self.limits(subject)
-            subject.carries_gradients = self._carries_gradients(subject)
-            notes = [*limits, *self.notes(subject), *self._unused(subject)]
-            prepared = subject, [f"judged in {dtype}", *notes]
+            prepared = subject, [f"judged in {dtype}", *self._found_out(subject)]
             if self.sound(subject):
                 return prepared
             unsound = unsound or prepared

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -30,6 +30,8 @@ SCALES = (1.0, 1 / 8, 1 / 64, 8.0)
 """By what all weights are multiplied, one after the other, before something counts as not to be seen."""
 
 FUNCTION = "is a function, with no layers or modes that could be seen"
+REMEMBERED = 16
+"""So many inputs and scales have their noise remembered: a law asks again at few."""
 COARSE = 1e-3
 """The share of the largest number from which on rounding is said to hide things."""
 
@@ -99,7 +101,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         """Whether calls are made under autocast to bfloat16."""
         self.carries_gradients = False
         """Whether the output of some plain call does."""
-        self._noises = cache(self._measured)
+        self._noises = self._remembered()
         require_parameters(self.function, declaration.arguments)
         named = parameters_of(self.function) or {}
         self.places: dict[str, str | None] = {
@@ -282,12 +284,16 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             raise NotApplicable("it is a function, whose dtype cannot be changed")
         other.dtypes = ("float32",)
         other.module = other.function = other.module.float()
-        other._noises = cache(other._measured)  # noqa: SLF001  # its own, not those of the subject that it comes from
+        other._noises = other._remembered()  # noqa: SLF001  # its own, not those of the subject that it comes from
         return other
 
     def bound(self, x: AnyInputs) -> float:
         """The largest difference that rounding explains at `x`."""
         return self._noises(x, self.scale).bound
+
+    def _remembered(self) -> Callable[[AnyInputs, float], Noise]:
+        """The noise at inputs, measured once: of a few at a time, as those of a whole verdict would fill the memory."""
+        return lru_cache(maxsize=REMEMBERED)(self._measured)
 
     def _measured(self, x: AnyInputs, scale: float) -> Noise:
         return measured(lambda: self(x), self.weights())

@@ -420,3 +420,19 @@ class EvenHeads(Plain):
         super().__init__(d_model, num_heads)
         if self.head_dim % 2:
             raise ValueError(f"the width {self.head_dim} of a head must be even")
+
+
+@right("Three heads are refused where the module is made, by a RuntimeError.")
+class NotThreeHeads(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        if num_heads == 3:
+            raise RuntimeError("there is no kernel for three heads")
+        super().__init__(d_model, num_heads)
+
+
+@right("A single head has no output projection.")
+class OneHeadIsTheOutput(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        if num_heads == 1:
+            self.w_o = nn.Identity()

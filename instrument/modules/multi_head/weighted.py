@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import REFUSALS, SubjectRaised, kind_of
+from headcheck.calling import REFUSALS, SubjectRaised, kind_of, refused_on_purpose
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
@@ -107,20 +107,28 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         try:
             return self._new(d_model, num_heads)
         except SubjectRaised as raised:
-            if not any(isinstance(each, REFUSALS) for each in (raised.problem, raised.problem.__cause__)):
+            problems = [each for each in (raised.problem, raised.problem.__cause__) if each is not None]
+            if not any(isinstance(each, REFUSALS) or refused_on_purpose(each) for each in problems):
                 raise
             sizes = f"d_model = {d_model}, num_heads = {num_heads}"
             raise NotApplicable(f"is not made with {sizes}: {raised}") from raised
 
     def _is_made(self, d_model: int, num_heads: int) -> bool:
-        """Whether the maker does not refuse these sizes."""
+        """Whether the maker does not refuse these sizes, and makes a module with all projections: a single head may do
+        without the last.
+        """
         sizes = d_model, num_heads
         if sizes not in self._made:
             self._made[sizes] = ""
             try:
-                self._sized(*sizes)
+                module = self._sized(*sizes)
+                if self.declaration.load is None:
+                    found_projections(module, num_heads, Layout())
             except NotApplicable as refused:
                 self._made[sizes] = str(refused)
+            except SubjectError as problem:
+                why = str(problem).partition(";")[0]
+                self._made[sizes] = f"is not judged with d_model = {d_model}, num_heads = {num_heads}: {why}"
             except LawBroken:
                 pass  # No refusal, and for laws to tell.
         return not self._made[sizes]
