@@ -141,7 +141,7 @@ def require_callable(
         line = reasons[0].raised_at if isinstance(reasons[0], SubjectRaised) else ""
         raise SubjectError(
             f"the subject cannot be called as {canonical}: {str(reasons[0]).removeprefix('raised ')}{line}; "
-            f"put a function around it that can be (docs/adapting.md has examples), {cure}"
+            f"where it is called otherwise, put a function around it (docs/adapting.md has examples), {cure}"
         )
 
 

@@ -65,7 +65,8 @@ def _similar_command(words: Sequence[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="headcheck",
-        description="Laws that any attention must keep, and the smallest case that breaks one.",
+        description="Tests attention functions and transformer modules against laws that every correct one obeys, "
+        "and shows the smallest input that breaks one.",
         epilog="`headcheck SUBJECT` is `headcheck verify SUBJECT`; "
         "`headcheck` alone judges torch's own attention. "
         "SUBJECT: a built-in name, package.module:attribute, or path/to/file.py:attribute. "

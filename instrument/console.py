@@ -3,30 +3,26 @@
 import io
 import math
 import textwrap
-import time
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
 from headcheck.comparison import place
-from headcheck.judging import Watcher
-from headcheck.laws import all_laws
+from headcheck.laws import Law, all_laws
 from headcheck.ranking import most_telling_first
 from headcheck.roles import role
-from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
+from headcheck.verdict import Counterexample, Hint, LawResult, Verdict, exceeded
 
 WIDTH = 110
 IN_FULL = 3
 """So many broken laws are shown with their counterexamples, the most specific ones; the others by one line."""
-EVERY_S = 10.0
-"""Where there is no terminal, a line of progress is printed this often at most."""
+TAKES_NO = "takes no "
+"""How a reason begins that names a feature which the subject lacks."""
 NAMED = 4
 """So many of the laws that one exception breaks are named; the table and the JSON have them all."""
 STYLES = {"conforms": "bold green", "breaks": "bold red", "untested": "bold yellow"}
@@ -126,7 +122,7 @@ def short(verdict: Verdict, known: Mapping[str, str] = MappingProxyType({})) -> 
     lines = [f"breaks {first.id}: {first.reason}", *hints]
     law = all_laws().get(first.id)
     if law is not None and law.unless:
-        lines.append(f"where that is meant: {law.cure}")
+        lines.append(f"where that is meant: {_cure(law, first.counterexample)}")
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
     return "\n".join([*lines, summary(verdict)])
@@ -148,7 +144,7 @@ def tensor_lines(inputs: dict[str, Any]) -> list[str]:
 
 def call_lines(calls: list[dict[str, Any]]) -> list[str]:
     """What the law chose itself: a call to an item, its arguments below each other."""
-    lines = ["and the law called it with"] if calls else []
+    lines = ["the law also called it with"] if calls else []
     for call in calls:
         first, *others = tensor_lines(call)
         lines += [f"  - {first}", *(f"    {each}" for each in others)]
@@ -229,10 +225,18 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
     if law is not None and law.unless and not died:
-        write_line(console, f"  where that is meant: {law.cure}", "yellow")
+        write_line(console, f"  where that is meant: {_cure(law, example)}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
+
+
+def _cure(law: Law, example: Counterexample | None) -> str:
+    """What declares what was observed: of a NaN no mean, of a number no NaN."""
+    observed = example.observed if example is not None else None
+    contradicted = "=mean" if isinstance(observed, float) and math.isnan(observed) else "=nan"
+    fitting = [each for each in law.unless if observed is None or not each.endswith(contradicted)]
+    return " or ".join(f"--declare {each}" for each in fitting)
 
 
 def _example(example: Counterexample, row: LawResult, console: Console) -> None:
@@ -270,11 +274,7 @@ def finding_lines(example: Counterexample) -> list[str]:
     factor = ""
     if example.factor:
         exceeds = example.factor > 1
-        factor = (
-            f", exceeded by a factor of {example.factor:.4g}"
-            if exceeds
-            else f"; error {example.factor:.2f} of it"
-        )
+        factor = f", {exceeded(example.factor)}" if exceeds else f"; error {example.factor:.2f} of it"
     against = f", the {example.against}" if example.against else ""
     lines = [f"observed: {where} = {example.observed:.9g}", f"expected: {example.expected:.9g}{against}"]
     if isinstance(example.observed, float) and isinstance(example.expected, float):
@@ -295,20 +295,29 @@ def _not_applicable(verdict: Verdict, verbose: bool, console: Console) -> None:
     if not reasons:
         return
     hint = "" if verbose else " (--verbose names them)"
-    write_line(
-        console, f"not applicable, which is no pass: {_count(sum(map(len, reasons.values())), 'law')}{hint}"
-    )
+    number = _count(sum(map(len, reasons.values())), "law")
+    write_line(console, f"not applicable, which does not count as passing: {number}{hint}")
     in_order = sorted(reasons.items(), key=lambda pair: -len(pair[1]))
     if verbose:
         lines = [f"  {len(laws):3}  {reason}: {', '.join(laws)}" for reason, laws in in_order]
     else:
-        told = " | ".join(f"{len(laws)} {reason}" for reason, laws in in_order)
-        lines = textwrap.wrap(
-            told, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-        )
+        lines = _reasons({reason: len(laws) for reason, laws in in_order}, console.width)
     for line in lines:
         write_line(console, line, "dim")
     write_line(console, "")
+
+
+def _reasons(numbers: Mapping[str, int], width: int) -> list[str]:
+    """What the subject does not take, with how many laws ask for it, then each other reason on a line."""
+    absent, others = [], []
+    for reason, number in numbers.items():
+        parts = [part.removeprefix(TAKES_NO) for part in reason.split("; ") if part.startswith(TAKES_NO)]
+        if len(parts) == reason.count("; ") + 1:
+            absent.append(f"{' and '.join(parts)} ({number})")
+        else:
+            others.append(textwrap.shorten(f"{number} {reason}", width - 2, placeholder=" ..."))
+    told = f"{TAKES_NO}{', '.join(absent)}" if absent else ""
+    return [f"  {line}" for line in (*textwrap.wrap(told, width - 2, break_on_hyphens=False), *others)]
 
 
 def _some(names: list[str]) -> str:
@@ -338,61 +347,3 @@ def _written(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-class Progress(Watcher):
-    """How far the work is: a bar on a terminal, now and then a line elsewhere. Nothing when quiet."""
-
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        self.console = console
-        self.quiet = quiet
-        self.total, self.done, self.broken = 0, 0, 0
-        self.said = self.began = time.monotonic()
-        self.bar: Bar | None = None
-        self.pass_number = 0
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal and not self.quiet:
-            # No refreshing thread: the process is going to be forked.
-            columns = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.description}"),
-            )
-            self.bar = Bar(*columns, console=self.console, transient=True, auto_refresh=False)
-            self.bar.start()
-            self.bar.add_task("importing the subject", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def expect(self, laws: int) -> None:
-        self.total, self.done = laws, 0
-        self.pass_number += 1
-
-    def row(self, row: LawResult) -> None:
-        self.done += 1
-        self.broken += row.outcome == "breaks"
-
-    def tick(self, awaited: list[str]) -> None:
-        if self.bar is not None:
-            task = self.bar.tasks[0].id
-            total = self.total or None
-            self.bar.update(
-                task, total=total, completed=self.done, description=self._text(awaited), refresh=True
-            )
-        elif not self.quiet and time.monotonic() - self.said > EVERY_S:
-            self.said = time.monotonic()
-            seconds = self.said - self.began
-            judged = f"{self.done} of {self.total} laws judged, " if self.total else ""
-            text = f"headcheck: {judged}{seconds:.0f} s, {self._text(awaited)}"
-            self.console.print(Text(text), soft_wrap=True)
-
-    def _text(self, awaited: list[str]) -> str:
-        if not self.total:
-            return "; ".join(dict.fromkeys(awaited))
-        again = f"pass {self.pass_number}, " if self.pass_number > 1 else ""
-        return f"{again}{self.broken} broken; now: {', '.join(awaited)}"

@@ -25,7 +25,7 @@ from headcheck.library import put_back
 from headcheck.minimise import minimise
 from headcheck.roles import Role
 from headcheck.time_limits import OutOfTime, time_limit
-from headcheck.verdict import Counterexample, LawResult
+from headcheck.verdict import Counterexample, LawResult, exceeded
 
 SHRINK_SHARE, LEAST_SHRINK_S = 0.1, 0.2
 """Of the rest of a time box, for the counterexample of one law; and what each has."""
@@ -340,7 +340,7 @@ def describe(
     has_bound = not math.isnan(
         bound
     )  # A condition has none, nor has what would be computed of a NaN of the subject's.
-    exceeded = f", exceeded by a factor of {factor:.4g}" if factor and comparison.broken else ""
+    beyond = f", {exceeded(factor)}" if factor and comparison.broken else ""
     return Counterexample(
         case=str(judged.case),
         replay=replay,
@@ -351,7 +351,7 @@ def describe(
         against=comparison.against,
         bound=bound if has_bound else None,
         factor=factor,
-        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed if has_bound else ''}{exceeded}",
+        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed if has_bound else ''}{beyond}",
         **given,
     )
 

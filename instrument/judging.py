@@ -290,7 +290,9 @@ def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[
     if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
         return []
     return [
-        Hint(f"most laws break at once, as where conventions are not declared: {plan.probe} finds them out")
+        Hint(
+            f"most laws break at their first example, often for a convention that is not declared: {plan.probe} tells"
+        )
     ]
 
 

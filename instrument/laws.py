@@ -44,11 +44,6 @@ class Law(Identified):
     unless: tuple[str, ...] = ()
     """What a subject declares that means to do otherwise, each as FIELD=VALUE; empty: there is no other right way."""
 
-    @property
-    def cure(self) -> str:
-        """The options of the command, one of which declares what the law does not allow by itself."""
-        return " or ".join(f"--declare {each}" for each in self.unless)
-
     def repaired(self, case: Any) -> Any:
         """The case, changed as little as possible so that the law has something to say about it."""
         return _after(self.given, case)

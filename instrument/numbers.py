@@ -123,7 +123,11 @@ def _total(x: Tensor) -> tuple[float, ...]:
 
 
 def _complexity(number: float) -> tuple[int, float]:
-    return (len(repr(abs(number)).rstrip("0")), abs(number)) if number else (0, 0.0)
+    if not number:
+        return 0, 0.0 if math.copysign(
+            1.0, number
+        ) > 0 else 0.5  # Whoever reads -0 takes the sign for a clue.
+    return len(repr(abs(number)).rstrip("0")), abs(number)
 
 
 def below(size: int) -> list[int]:

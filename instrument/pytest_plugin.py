@@ -297,7 +297,8 @@ class Session:
         if self._is_left_out:
             terminalreporter.section("headcheck")
             terminalreporter.line(
-                f"{self.subject}: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them",
+                f"{self.subject}: NOT JUDGED, no law was run; --pyargs headcheck.properties collects them, and -k "
+                "chooses by their names, in which words are joined by hyphens",
                 red=True,
             )
         if not self.outcomes:

@@ -11,8 +11,14 @@ from headcheck.ids import Identified
 INTERRUPTED = "interrupted"
 """How `Verdict.unfinished` begins where the user ended the work."""
 SCHEMA = 1
+MILLION = 1e6
+"""How often a bound is exceeded, at most, for the number to say anything."""
 Outcome = Literal["holds", "breaks", "not-applicable"]
 EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
+
+
+IF_MEANT = "and wrong without it: declare it if that is what you mean"
+"""How a hint ends that names a declaration under which a plain call is right."""
 
 
 class Hint(str):
@@ -157,6 +163,13 @@ class Verdict:
         from headcheck.console import short
 
         return f"<{short(self)}; print it to see all>"
+
+
+def exceeded(factor: float) -> str:
+    """By how much an error is above its bound, in words."""
+    return (
+        f"exceeded by a factor of {factor:.4g}" if factor <= MILLION else "exceeded more than a million times"
+    )
 
 
 def plain(found: Any) -> dict[str, Any]:

@@ -177,7 +177,9 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
             return "row", prepared.replayed(law, task.case)
         return "row", _smaller(task, prepared.engine, lambda: connection.send(("trying", "")))
     except HeadcheckError as problem:
-        typed = task.case is not None and not task.fatal  # A case that cannot be had is refused; other laws go on.
+        typed = (
+            task.case is not None and not task.fatal
+        )  # A case that cannot be had is refused; other laws go on.
         return ("refused", str(problem)) if typed else ("row", task.fatal or law.not_applicable(str(problem)))
     except Exception:  # noqa: BLE001 - the other laws go on.
         return "bug", traceback.format_exc()

@@ -75,7 +75,7 @@ def test_who_ends_one_of_several_subjects_ends_them_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What was found of it is told; the others are not begun."""
-    from headcheck.console import Progress
+    from headcheck.progress import Progress
 
     def interrupted(progress: Progress, row: LawResult) -> None:
         raise KeyboardInterrupt
@@ -288,7 +288,7 @@ def test_a_terminated_run_shows_what_it_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SIGTERM, as a time limit sends it, ends a long run with the rows so far: that is no pass."""
-    from headcheck.console import Progress
+    from headcheck.progress import Progress
 
     rows, shown = [], Progress.row
 

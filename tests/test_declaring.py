@@ -65,7 +65,7 @@ def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[
     assert main(["verify", f"{HERE}:of_the_field", *BRIEF, *BOTH]) == 0
     assert main(["verify", f"{HERE}:of_the_field", *BRIEF, "--declare", "layout=bshd"]) == 1
     told = capsys.readouterr().out
-    assert "a plain call is right with --declare causal=bottom-right, and wrong as it is" in told
+    assert "a plain call is right with --declare causal=bottom-right, and wrong without it" in told
     (line,) = [line for line in told.splitlines() if line.startswith("  replay: ")]
     assert line.endswith("--dtype float32 --declare layout=bshd")
     plan = make_plan(f"{HERE}:of_the_field", declare=["layout=bshd"])

@@ -56,7 +56,7 @@ def test_only_what_differs_from_the_case_is_told() -> None:
     ]
     assert heard.told(calls, inputs) == [{"mask": [[False]]}, {"q": [[2.0]], "is_causal": True}]
     assert call_lines(heard.told(calls, inputs)) == [
-        "and the law called it with",
+        "the law also called it with",
         "  - mask (1, 1) = [False]",
         "  - q (1, 1) = [2]",
         "    is_causal = True",

@@ -61,7 +61,7 @@ def test_a_scale_of_every_call_is_told(scale: float) -> None:
             query, key, value, is_causal=is_causal, scale=scale
         )
 
-    declared = re.search(r"--declare always.scale=(\S+) says that it is meant", notes_of(tempered))
+    declared = re.search(r"--declare always.scale=(\S+) if that is what you mean", notes_of(tempered))
     assert declared
     assert float(declared[1]) == pytest.approx(scale, rel=1e-15)
     assert "scale" not in notes_of(torch.nn.functional.scaled_dot_product_attention)
@@ -89,7 +89,7 @@ def test_products_beyond_float16_are_told() -> None:
     def scaled_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return torch.softmax((query * query.shape[-1] ** -0.5) @ key.mT, dim=-1) @ value
 
-    told = "products of query and key beyond 65,504 are lost"
+    told = "products of query and key above 65,504 overflow"
     assert told in notes_of(scaled_late, "float16")
     assert told not in notes_of(scaled_first, "float16")
     assert told not in notes_of(scaled_late, "float32")

@@ -416,7 +416,11 @@ def test_a_crash_is_a_finding_though_it_cannot_be_made_small(monkeypatch: pytest
     monkeypatch.setattr("headcheck.worker.can_fork", lambda: False)
     verdict = judged(crash)
     broken, other = one_key_and_masked(verdict)
-    assert (broken.reason, other.outcome, verdict.unfinished) == ("the process died with signal 11 (SIGSEGV)", "holds", "")
+    assert (broken.reason, other.outcome, verdict.unfinished) == (
+        "the process died with signal 11 (SIGSEGV)",
+        "holds",
+        "",
+    )
 
 
 def test_fuzzing_goes_on_until_its_time_is_over() -> None:

@@ -13,6 +13,7 @@ from headcheck.modules.noise import measured, scaled
 from headcheck.modules.subject import REMEMBERED, aliased
 from headcheck.modules.token_caches import Found
 from headcheck.roles import role
+from headcheck.verdict import IF_MEANT
 from tests.roles import RIGHT, WRONG
 from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
 from tests.roles.causal_lm_survivors import AlwaysKept, Kept
@@ -167,7 +168,7 @@ def test_what_would_make_plain_calls_right_is_a_hint(module: Any, field: str, va
     """The polarity of a mask, or the order of the axes."""
     asked: Any = {"dtypes": (), "device": "cpu", "seed": 0}
     notes = role("encoder").prepare(headcheck.Encoder(module), **asked)[1]
-    assert f"a plain call is right with --declare {field}={value}, and wrong as it is" in notes
+    assert f"a plain call is right with --declare {field}={value}, {IF_MEANT}" in notes
     notes = role("encoder").prepare(headcheck.Encoder(module, **{field: value}), **asked)[1]
     assert not any("wrong as it is" in note for note in notes)
 

@@ -294,7 +294,7 @@ def bshd(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 LAYOUT = "the shapes are those of another layout: --declare layout=bshd"
-AT_ONCE = "most laws break at once, as where conventions are not declared: "
+AT_ONCE = "most laws break at their first example, often for a convention that is not declared: "
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -308,7 +308,7 @@ def test_a_verdict_says_where_conventions_are_not_declared(isolate: bool) -> Non
     notes = headcheck.verify(f"{__file__}:bshd", **few, isolate=isolate).notes
     assert LAYOUT in notes
     assert notes[-1].startswith(AT_ONCE + "`headcheck probe ")
-    assert notes[-1].endswith("test_probe.py:bshd` finds them out")
+    assert notes[-1].endswith("test_probe.py:bshd` tells")
     for right in (headcheck.Attention(bshd, layout="bshd"), kernels.right):
         notes = headcheck.verify(right, **few).notes
         assert not [note for note in notes if note == LAYOUT or note.startswith(AT_ONCE)]

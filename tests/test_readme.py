@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/adapting.md", "docs/extending.md", "docs/deviations.md")
+PAGES = ("README.md", "docs/ci.md", "docs/adapting.md", "docs/extending.md", "docs/deviations.md")
 TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 BLOCK = re.compile(r"(?:<!-- exit (\d)[^>]*-->\n)?```(\w+)\n(.*?)```\n", re.DOTALL)
 NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")

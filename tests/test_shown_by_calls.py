@@ -221,8 +221,8 @@ def one_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = No
 @pytest.mark.parametrize(
     ("function", "always", "told"),
     [
-        (always_causal, {"is_causal": True}, "--declare always.is_causal=True, and wrong as it is"),
-        (unscaled, {"scale": 1.0}, "--declare always.scale=1.0 says that it is meant"),
+        (always_causal, {"is_causal": True}, "--declare always.is_causal=True, and wrong without it"),
+        (unscaled, {"scale": 1.0}, "--declare always.scale=1.0 if that is what you mean"),
     ],
 )
 def test_what_every_call_has_is_hinted_at_and_declared(

@@ -109,8 +109,8 @@ def test_the_text_says_all_that_a_reader_needs() -> None:
         "bound:    0, they must be equal",
         "replay: headcheck replay s attention/a/two kv_len=2",
         "only this law: headcheck verify s --law attention/a/two",
-        "not applicable, which is no pass: 1 law (--verbose names them)",
-        "  1 takes no window",
+        "not applicable, which does not count as passing: 1 law (--verbose names them)",
+        "  takes no window (1)",
         "breaks: 1 of 2 laws broken, 1 hold, over 1,503 examples; 1 not applicable; 1.5 s",
     ):
         assert part in text
@@ -181,7 +181,10 @@ def test_laws_that_are_not_applicable_are_named_when_asked() -> None:
     rows = [replace(ABSENT, id=f"attention/b/{name}") for name in ("three", "four")]
     rows.append(replace(ABSENT, id="attention/b/five", reason="takes no mask"))
     verdict, file = a_verdict(HOLDS, *rows), io.StringIO()
-    assert "\n  2 takes no window | 1 takes no mask\n" in str(verdict)
+    rows.append(replace(ABSENT, id="attention/b/six", reason="takes no mask; takes no window"))
+    rows.append(replace(ABSENT, id="attention/b/seven", reason="has no time; takes no window"))
+    absent = "takes no window (2), mask (1), mask and window (1)\n  1 has no time; takes no window\n"
+    assert f"\n  {absent}" in str(a_verdict(HOLDS, *rows))
     show(verdict, plain_console(file), verbose=True)
     assert "2  takes no window: b/three, b/four" in file.getvalue()
 

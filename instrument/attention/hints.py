@@ -18,7 +18,7 @@ from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
 from headcheck.signatures import not_recognised
-from headcheck.verdict import Hint
+from headcheck.verdict import IF_MEANT, Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
 HINTS = (
@@ -57,7 +57,7 @@ def hints(trial: AttentionSubject) -> list[str]:
 def _otherwise(trial: AttentionSubject) -> list[str]:
     """What a plain call is right under, and is not as declared."""
     return [
-        f"a plain call is right with --declare {field}={value}, and wrong as it is"
+        f"a plain call is right with --declare {field}={value}, {IF_MEANT}"
         for field, value, feature, case in HINTS
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
     ]
@@ -71,12 +71,12 @@ def _scale_note(trial: AttentionSubject) -> str:
         return ""
     for name, scale in SCALES.items():
         if not _is_wrong(trial, x, scale=scale(x)):
-            cure = ": --declare always.scale=1.0 says that it is meant" if name == "1" else ""
+            cure = ": --declare always.scale=1.0 if that is what you mean" if name == "1" else ""
             return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
     for measured in _measured_scales(trial, x):
         others = (built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES)
         if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
-            cure = f"--declare always.scale={measured!r} says that it is meant"
+            cure = f"--declare always.scale={measured!r} if that is what you mean"
             return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
     return ""
 
@@ -115,7 +115,7 @@ def _causal_note(trial: AttentionSubject) -> str:
         or not _right_if(trial, PLAIN, "always", {**trial.declaration.always, "is_causal": True})
     ):
         return ""
-    return "a plain call is right with --declare always.is_causal=True, and wrong as it is"
+    return f"a plain call is right with --declare always.is_causal=True, {IF_MEANT}"
 
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
@@ -130,7 +130,7 @@ def _log_sum_exp_note(trial: AttentionSubject) -> str:
     exact, bound = x.problem.attended.log_sum_exp, trial.forward_bounds(x).log_sum_exp
     if not within(found, exact, bound).broken or within(found * math.log(2), exact, bound).broken:
         return ""
-    return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} says that it is meant"
+    return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} if that is what you mean"
 
 
 def _mask_note(trial: AttentionSubject) -> str:
@@ -243,7 +243,7 @@ def _second_derivatives_note(trial: AttentionSubject) -> str:
     slope = (there - back) / (2 * step)
     if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
         return ""
-    return "second derivatives are given and are wrong, which no law asks for"
+    return "second derivatives are given and are wrong; no law tests them"
 
 
 def _overflow_note(trial: AttentionSubject) -> str:
@@ -257,8 +257,8 @@ def _overflow_note(trial: AttentionSubject) -> str:
         lost = not trial(x).isfinite().all()
     except (LawBroken, NotApplicable):
         return ""
-    said = "products of query and key beyond 65,504 are lost, although they are in range once scaled"
-    return f"float16: {said}: not judged, as it is so in most code" if lost else ""
+    said = "products of query and key above 65,504 overflow, although they would fit once scaled"
+    return f"float16: {said}; not judged, as most eager code does so" if lost else ""
 
 
 def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:

@@ -109,7 +109,7 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     trial.avoids = _avoided(trial)
     if DEAD_ROWS in trial.avoids and declaration.empty_rows is None:
         notes.append(
-            f"{DEAD_ROWS} do not give zeros and gradients of zero: laws of their own say so, the others avoid them"
+            f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
         )
     notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
     notes += hints(trial)

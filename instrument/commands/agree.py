@@ -53,9 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.agreement.families import expanded
     from headcheck.agreement.judging import PROFILES, judge_family
     from headcheck.agreement.report import show, summary
-    from headcheck.console import Progress, plain_console
+    from headcheck.console import plain_console
     from headcheck.judging import make_plan
     from headcheck.plan import require_device
+    from headcheck.progress import Progress
 
     require_writable(arguments.json)
     require_device(arguments.device)

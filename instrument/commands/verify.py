@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", choices=("quick", "gate", "deep"), default="gate", help="default: gate")
     parser.add_argument("--fuzz", metavar="SECONDS", type=seconds, help="go on with fresh seeds for so long")
     parser.add_argument(
-        "--law", metavar="PART", action="append", default=[], help="only laws whose id holds PART"
+        "--law", metavar="PART", action="append", default=[], help="only laws whose id contains PART"
     )
     parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at the first broken law")
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
@@ -108,9 +108,10 @@ def _judged(
 ) -> tuple[int, "Verdict"]:
     """One subject: the exit code, and the verdict."""
     from headcheck.baseline import compare
-    from headcheck.console import Progress, plain_console, short, show
+    from headcheck.console import plain_console, short, show
     from headcheck.isolation import Workers
     from headcheck.judging import judged_apart
+    from headcheck.progress import Progress
 
     plan = plan_of(arguments, subject, profile=arguments.profile)
     with (

@@ -10,11 +10,9 @@ from headcheck.functions.rounding import units
 from headcheck.verdict import Hint
 
 EPS_BESIDE = (
-    "eps: beside the root, x / (root + eps), as found; the laws ask for the root of the sum, and break"
+    "eps is added outside of the root, x / (root + eps), as found; the laws expect it inside, and break"
 )
-LESS_ONE = (
-    "rows are divided by a deviation over n - 1, as torch.std gives by default; that of a norm is over n"
-)
+LESS_ONE = "the variance is divided by n - 1, which is the default of torch.std; that of a layer norm is divided by n"
 SQUARES_OVERFLOW = (
     "float16: entries of 300 are not normalised, as their squares overflow; an arithmetic that stores each step "
     "allows for it"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
-from headcheck.verdict import Hint
+from headcheck.verdict import IF_MEANT, Hint
 
 CANDIDATES: tuple[dict[str, Any], ...] = (
     {"true_means": "padding"},
@@ -37,7 +37,7 @@ def hints(subject: Any, find: Callable[[Any], Iterable[str]]) -> list[Hint]:
         except (SubjectError, LawBroken, NotApplicable):
             continue
         if _is_right(other):
-            return [Hint(f"a plain call is right with --declare {field}={value}, and wrong as it is")]
+            return [Hint(f"a plain call is right with --declare {field}={value}, {IF_MEANT}")]
     return []
 
 

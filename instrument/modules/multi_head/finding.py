@@ -26,7 +26,7 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.units import unit_that_explains
 from headcheck.reference.masks import causal
 from headcheck.signatures import not_recognised
-from headcheck.verdict import Hint
+from headcheck.verdict import IF_MEANT, Hint
 
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
@@ -344,7 +344,7 @@ def _causal_note(build: Build, subject: MultiHeadSubject) -> list[Hint]:
     past = causal(case.q_len, case.q_len).expand(case.batch, 1, -1, -1)
     if agrees(subject, x) is not False or not agrees_with(subject, x, subject.exact(x.masked(past))):
         return []
-    return [Hint("a plain call is right with --declare causal=True, and wrong as it is")]
+    return [Hint(f"a plain call is right with --declare causal=True, {IF_MEANT}")]
 
 
 def require_whole_heads(subject: MultiHeadSubject) -> None:
