@@ -121,8 +121,8 @@ def short(verdict: Verdict, known: Mapping[str, str] = MappingProxyType({})) -> 
     hints = [f"hint: {note}" for note in verdict.notes if isinstance(note, Hint)]
     lines = [f"breaks {first.id}: {first.reason}", *hints]
     law = all_laws().get(first.id)
-    if law is not None and law.unless:
-        lines.append(f"where that is meant: {_cure(law, first.counterexample)}")
+    if law is not None and (cure := _cure(law, first.counterexample)):
+        lines.append(f"where that is meant: {cure}")
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
     return "\n".join([*lines, summary(verdict)])
@@ -224,19 +224,20 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     died = row.hung or (example is not None and example.what == "process")
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
-    if law is not None and law.unless and not died:
-        write_line(console, f"  where that is meant: {_cure(law, example)}", "yellow")
+    if law is not None and not died and (cure := _cure(law, example)):
+        write_line(console, f"  where that is meant: {cure}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
 
 
 def _cure(law: Law, example: Counterexample | None) -> str:
-    """What declares what was observed: of a NaN no mean, of a number no NaN."""
+    """What declares what was observed: of a NaN no mean, of a number no NaN, and nothing random where no number was."""
     observed = example.observed if example is not None else None
-    contradicted = "=mean" if isinstance(observed, float) and math.isnan(observed) else "=nan"
-    fitting = [each for each in law.unless if observed is None or not each.endswith(contradicted)]
-    return " or ".join(f"--declare {each}" for each in fitting)
+    contradicted = "=nan" if observed is not None else "deterministic=False"
+    if isinstance(observed, float) and math.isnan(observed):
+        contradicted = "=mean"
+    return " or ".join(f"--declare {each}" for each in law.unless if not each.endswith(contradicted))
 
 
 def _example(example: Counterexample, row: LawResult, console: Console) -> None:

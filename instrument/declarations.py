@@ -21,6 +21,7 @@ EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "attn_mask": ("attn_mask", "mask", "attention_mask", "attn_bias"),
     "dropout_p": ("dropout_p", "dropout", "p"),
+    "training": ("training",),
     "is_causal": ("is_causal", "causal"),
     "scale": ("scale", "softmax_scale", "sm_scale", "scaling"),
     "enable_gqa": ("enable_gqa",),

@@ -6,6 +6,7 @@ Here the subject runs in this very process, many times if need be; `isolate=True
 import inspect
 import itertools
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +16,14 @@ from difflib import get_close_matches
 from typing import Any, Never
 
 from headcheck.calling import REFUSALS, impatient
+from headcheck.declarations import DTYPES, LOW_PRECISION
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
 from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
+from headcheck.roles import OF_LENGTHS
+from headcheck.roles import role as role_named
 from headcheck.time_limits import LONGEST_S
 from headcheck.verdict import INTERRUPTED, Hint, LawResult, Verdict
 
@@ -28,6 +32,8 @@ MANY = 10
 REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
 """How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
 MAY_REFUSE = "may_refuse=True"
+TOO_SHORT = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
+"""What torch raises of a table or a buffer that ends before the sequence, with both lengths."""
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
 OnRow = Callable[[LawResult], None]
@@ -261,6 +267,8 @@ def verdict_of(
         *introduction.notes,
         *_conventions_note(plan, introduction.role, rows),
         *_refusals_note(introduction, rows),
+        *_length_note(introduction, rows),
+        *_dtype_note(introduction, rows),
     ]
     return Verdict(
         subject=introduction.name,
@@ -306,6 +314,27 @@ def _refusals_note(introduction: Introduction, rows: Sequence[LawResult]) -> lis
     if not refusing or introduction.role == "agreement" or introduction.declaration.get("may_refuse"):
         return []
     return [Hint(f"where calls that it is not made for are meant to be refused: --declare {MAY_REFUSE}")]
+
+
+def _length_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
+    """What can be declared of a table or a buffer that is too short, where laws broke by what torch raised of it."""
+    found = [TOO_SHORT.search(row.reason) for row in rows if row.outcome == "breaks"]
+    limits = [min(map(int, each.groups())) for each in found if each]
+    if not limits or introduction.role not in OF_LENGTHS or "max_length" in introduction.declaration:
+        return []
+    return [Hint(f"where longer sequences are not meant to work: --declare max_length={min(limits)}")]
+
+
+def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
+    """What can be declared where all that breaks does so in one 16-bit format: each case is tried in others, too."""
+    parse = role_named(introduction.role).parse
+    cases = [row.counterexample.case for row in rows if row.counterexample and row.counterexample.case]
+    broken = {parse(case).dtype for case in cases}
+    others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in broken]
+    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not others:
+        return []
+    said = f"all that breaks does so in {broken.pop()}"
+    return [Hint(f"{said}: where it is not meant to work there, --declare dtypes={','.join(others)}")]
 
 
 def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:

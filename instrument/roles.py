@@ -31,6 +31,8 @@ LARGER = tuple(name for name in MODULES if name != "multi_head_attention")
 """All of these but a single attention, whose weights come with each case."""
 FUNCTIONS = tuple(name for name, home in HOMES.items() if home.startswith("headcheck.functions."))
 """The roles whose subject is a function of a few arguments: they share laws, in properties/functions."""
+OF_LENGTHS = ("attention", *(name for name in MODULES if name != "vision"))
+"""Those whose subjects may take sequences up to a `max_length` only."""
 OF_TENSORS = tuple(name for name in FUNCTIONS if name != "sinusoidal")
 """Those that are given a tensor; a table of positions is made from two sizes."""
 

@@ -189,6 +189,27 @@ def test_laws_that_are_not_applicable_are_named_when_asked() -> None:
     assert "2  takes no window: b/three, b/four" in file.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("law", "observed", "told"),
+    [
+        (
+            "masks/dead-rows-follow-the-convention",
+            math.nan,
+            "empty_rows=nan or --declare empty_rows=undefined",
+        ),
+        ("masks/dead-rows-follow-the-convention", 0.5, "empty_rows=mean or --declare empty_rows=undefined"),
+        ("state/same-call-same-answer", 0.5, "deterministic=False"),
+        ("state/same-call-same-answer", None, ""),
+    ],
+)
+def test_what_declares_it_is_what_was_observed(law: str, observed: float | None, told: str) -> None:
+    """A NaN is no mean, a number no NaN, and what raises no matter of chance."""
+    assert BREAKS.counterexample is not None
+    example = replace(BREAKS.counterexample, observed=observed)
+    text = repr(a_verdict(replace(BREAKS, id=f"attention/{law}", counterexample=example)))
+    assert re.findall("where that is meant: --declare (.*)", text) == [told] * bool(told)
+
+
 def test_known_breaks_are_marked() -> None:
     """Beside a baseline the table tells what is known from what is new, and only the new is shown in full."""
     new, file = replace(BREAKS, id="attention/a/new"), io.StringIO()

@@ -49,7 +49,8 @@ class Abilities:
             return f"{row.absent}, as declared"
         if self.declaration.returns is not None and feature in RETURN_ARGUMENTS:
             return None if feature in self.declaration.returns else "is not among what every call returns"
-        read_off = value is None and feature != "rectangular"
+        # Where the diagonal stands is declared of a function that has no argument for it, too, as for its ALiBi.
+        read_off = (value is None and feature != "rectangular") or feature == "is_causal"
         unseen = read_off and row.argument not in self.arguments and feature not in self.found
         return self.refused.get(feature, row.absent if unseen else None)
 

@@ -187,6 +187,7 @@ class Edge(Abilities):
                 tensors[name] = ordered.clone().to(self.device)
         plain: dict[str, Any] = {
             "dropout_p": x.dropout_p,
+            "training": True if x.dropout_p and "training" in self.arguments else None,
             "is_causal": x.is_causal or None,
             "scale": x.scale,
             "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,
@@ -197,7 +198,13 @@ class Edge(Abilities):
             plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
         always = self.declaration.always
         given = {name: value for name, value in plain.items() if value is not None and name not in always}
-        unsaid = {"attn_mask": None, "dropout_p": 0.0, "is_causal": x.is_causal, "scale": x.resolved_scale}
+        unsaid = {
+            "attn_mask": None,
+            "dropout_p": 0.0,
+            "training": False,
+            "is_causal": x.is_causal,
+            "scale": x.resolved_scale,
+        }
         given |= {
             n: v for n, v in unsaid.items() if n in self.always_given and given.get(n, tensors.get(n)) is None
         }
@@ -327,7 +334,7 @@ class Edge(Abilities):
 
     def _checked(self, x: Inputs, output: Any) -> Tensor:
         """The output, a plain tensor of the right shape, dtype and device in the subject's own layout."""
-        found = getattr(output, "dtype", None)
+        found = output.dtype if isinstance(output, Tensor) else None
         shape = self.forms(x)["output"]
         return plain_tensor(output, shape, found if found in x.dtypes else x.dtype, self.device)
 

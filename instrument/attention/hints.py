@@ -28,6 +28,10 @@ HINTS = (
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
 INPUTS = ("query", "key", "value")
+LONG = 48
+"""So many tokens show a window of fewer, which every call has."""
+NO_MASKS = ("len", "cache", "pos")
+"""What stands in the name of a parameter that is no mask, though its default is None."""
 SCALES: Mapping[str, Callable[[Inputs], float]] = {
     "1": lambda x: 1.0,
     "1 / head_dim": lambda x: 1 / x.head_dim,
@@ -44,7 +48,7 @@ def hints(trial: AttentionSubject) -> list[str]:
         _layout_note(trial),
         _scale_note(trial),
         *_otherwise(trial),
-        _causal_note(trial),
+        _causal_note(trial) or _band_note(trial),
         _mask_note(trial),
         _window_note(trial),
         _log_sum_exp_note(trial),
@@ -116,6 +120,26 @@ def _causal_note(trial: AttentionSubject) -> str:
     ):
         return ""
     return f"a plain call is right with --declare always.is_causal=True, {IF_MEANT}"
+
+
+def _band_note(trial: AttentionSubject) -> str:
+    """Whether each query of every call sees the keys of a window, which no argument says."""
+    case = PLAIN.but(q_len=LONG, kv_len=LONG)
+    if trial.has("window") or "window" in trial.declaration.always or _right(trial, case):
+        return ""
+    x = reading_the_weights(trial, built(trial, case.but(dtype=trial.dtypes[0])))
+    try:
+        seen = trial(x)[0, 0, :, : x.kv_len].nonzero()
+    except (LawBroken, NotApplicable):
+        return ""
+    ahead = seen[:, 1] - seen[:, 0]
+    left, right = max(0, -int(ahead.min())), max(0, int(ahead.max()))
+    band = (None if left + 1 == x.q_len else left, None if right + 1 == x.q_len else right)
+    if band == (None, None) or not _right_if(
+        trial, case, "always", {**trial.declaration.always, "window": band}
+    ):
+        return ""
+    return f"a plain call is right with --declare 'always.window={band}', {IF_MEANT}"
 
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
@@ -283,7 +307,11 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     names = [each.name for each in unknown]
     said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
     named = [name for name in names if "mask" in name or "bias" in name]
-    masks = named or [each.name for each in unknown if each.default is None]
+    masks = named or [
+        each.name
+        for each in unknown
+        if each.default is None and not any(part in each.name for part in NO_MASKS)
+    ]
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

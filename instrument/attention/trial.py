@@ -1,6 +1,7 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -51,9 +52,11 @@ IN_FLOAT32 = replace(named("native"), inputs="float32")
 ROUND_THE_SUM_ONCE = INFERRED[2:4]
 IN_FLOAT32_NOTE = (
     "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others allow it; "
-    "where it is meant, declare it: arithmetic={'float64': replace(named('native'), inputs='float32')}, "
-    "or dtypes without float64"
+    "where it is meant, declare dtypes without float64 (--declare dtypes=float32,bfloat16,float16), or in Python "
+    "arithmetic={'float64': replace(named('native'), inputs='float32')}"
 )
+REFUSES_GRADIENTS = re.compile(r"numpy\(\) on Tensor that requires grad|support automatic differentiation")
+"""What torch says where a step cannot be followed by gradients."""
 TAKEN_NOTE = (
     "fewer key heads than query heads are taken, and the answer is wrong even where all key heads are alike: they are "
     "not judged; where they are meant, declare grouped_heads=interleaved or tiled"
@@ -100,7 +103,10 @@ def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic]
     notes += [note] if note else []
     if grouped:
         trial.found = frozenset({"grouped_heads"})
-    if _carries_gradients(trial):
+    if refusal := _refuses_gradients(trial):
+        declaration = trial.declaration = declaration.but(gradients=False)
+        notes.append(f"gradients: not asked for ({refusal})")
+    elif _carries_gradients(trial):
         trial.found |= {GRADIENTS}
     if declaration.autocast is None and (why := _fails_under_autocast(trial)):
         trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
@@ -199,6 +205,19 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     except (LawBroken, NotApplicable):
         pass
     return None
+
+
+def _refuses_gradients(trial: AttentionSubject) -> str:
+    """Why a plain call of tensors that want gradients is refused, as by NumPy; '' if it is not."""
+    if trial.declaration.gradients is not None:
+        return ""
+    try:
+        trial.gradients(built(trial, PLAIN.but(dtype=trial.dtypes[0])))
+    except SubjectRaised as why:
+        return str(why) if REFUSES_GRADIENTS.search(str(why)) else ""
+    except (LawBroken, NotApplicable):
+        pass
+    return ""
 
 
 def _carries_gradients(trial: AttentionSubject) -> bool:

@@ -38,10 +38,14 @@ def failure_of(trial: AttentionSubject, x: Inputs, **asked: bool) -> LawBroken |
 
 
 def is_refusal(failure: LawBroken | NotApplicable | None) -> TypeGuard[SubjectRaised]:
-    """Whether a call was ended by an exception that says of an argument that it is not taken."""
-    return isinstance(failure, SubjectRaised) and isinstance(
-        failure.problem, ValueError | TypeError | AssertionError
-    )
+    """Whether a call was ended by an exception that says of an argument that it is not taken.
+
+    An operator that is registered with torch says so by a RuntimeError.
+    """
+    if not isinstance(failure, SubjectRaised):
+        return False
+    unknown = isinstance(failure.problem, RuntimeError) and "keyword argument" in str(failure.problem)
+    return unknown or isinstance(failure.problem, ValueError | TypeError | AssertionError)
 
 
 def refuses_an_argument(failure: LawBroken | NotApplicable | None, *names: str) -> bool:
