@@ -26,6 +26,11 @@ class Hangs(Generic[Found]):
         """Of the smallest case that hung, whichever law it belonged to."""
         self._told = ""
 
+    @property
+    def met(self) -> bool:
+        """Whether a case that hangs was made small already."""
+        return bool(self._sizes)
+
     def limit_s(self, limit_s: float, after_a_hang_s: float) -> float:
         """Seconds for the next example. After a hang, as long as the longest that came back leads to expect."""
         if not self.seen:
