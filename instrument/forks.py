@@ -14,6 +14,9 @@ from typing import Literal
 
 Fate = Literal["yes", "no", "died", "hung"]
 
+PATIENCE_S = 10.0
+"""Seconds for a first look at what a subject does."""
+
 _ANSWERS: dict[int, Fate] = {86: "yes", 87: "no"}
 """Exit codes of a copy that came back; unlikely ones for a subject to choose."""
 _PR_SET_PDEATHSIG = 1
@@ -84,3 +87,15 @@ def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "hung"
+
+
+def asked_apart(question: Callable[[], bool], device: str) -> bool:
+    """The answer of a copy of this process, which a subject may end or hang: then a law will meet that too."""
+    return fate_apart(question, device) == "yes"
+
+
+def fate_apart(question: Callable[[], bool], device: str) -> Fate:
+    """What becomes of such a question; where no copy can be made, it is asked here."""
+    if device != "cpu" or not can_fork():
+        return "yes" if question() else "no"
+    return fate_of(question, PATIENCE_S)

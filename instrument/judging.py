@@ -25,13 +25,15 @@ from headcheck.plan import Introduction, Plan, dtype_names, profile_named
 from headcheck.roles import OF_LENGTHS
 from headcheck.roles import role as role_named
 from headcheck.time_limits import LONGEST_S
-from headcheck.verdict import INTERRUPTED, Hint, LawResult, Verdict
+from headcheck.verdict import IF_MEANT, INTERRUPTED, Hint, LawResult, Verdict
 
 MANY = 10
 """Of fewer laws that are judged, nothing is said about most of them."""
 REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
 """How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
 MAY_REFUSE = "may_refuse=True"
+SHORTEST = 16
+"""A table of fewer positions is none: axes in another order differ in lengths as well."""
 TOO_SHORT = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 """What torch raises of a table or a buffer that ends before the sequence, with both lengths."""
 Declared = str | Iterable[str] | Mapping[str, Any]
@@ -320,9 +322,13 @@ def _length_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[
     """What can be declared of a table or a buffer that is too short, where laws broke by what torch raised of it."""
     found = [TOO_SHORT.search(row.reason) for row in rows if row.outcome == "breaks"]
     limits = [min(map(int, each.groups())) for each in found if each]
-    if not limits or introduction.role not in OF_LENGTHS or "max_length" in introduction.declaration:
+    declared = introduction.role not in OF_LENGTHS or "max_length" in introduction.declaration
+    if declared or min(limits, default=0) < SHORTEST:
         return []
-    return [Hint(f"where longer sequences are not meant to work: --declare max_length={min(limits)}")]
+    cure = f"--declare max_length={min(limits)}"
+    if any(note.endswith(f"{cure}, {IF_MEANT}") for note in introduction.notes):
+        return []
+    return [Hint(f"where longer sequences are not meant to work: {cure}")]
 
 
 def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:

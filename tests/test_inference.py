@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from headcheck import forks
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.attention import sizes_shown
 from headcheck.attention.trial import prepare
 from headcheck.calling import Clock, NoAnswer, Patience, impatient
 from headcheck.declarations import Attention
@@ -103,7 +103,7 @@ def test_what_hangs_at_some_lengths_is_probed(monkeypatch: pytest.MonkeyPatch) -
     """What can be told is told, in little time."""
     monkeypatch.setattr(Patience, "LEAST_S", 0.2)
     monkeypatch.setattr(Patience, "AFTER_A_HANG_S", 0.1)
-    monkeypatch.setattr(sizes_shown, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(forks, "PATIENCE_S", 0.5)
 
     def attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
         while is_causal and key.shape[-2] % 4 == 1 < key.shape[-2]:
@@ -121,7 +121,7 @@ def test_a_function_that_hangs_at_some_lengths_is_prepared_in_every_dtype(
     """It is for the laws to meet the hang: no dtype is given up for it."""
     monkeypatch.setattr(Patience, "LEAST_S", 0.2)
     monkeypatch.setattr(Patience, "AFTER_A_HANG_S", 0.1)
-    monkeypatch.setattr(sizes_shown, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(forks, "PATIENCE_S", 0.5)
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False

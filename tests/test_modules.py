@@ -9,15 +9,16 @@ from torch import Tensor, nn
 import headcheck
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import aliased
 from headcheck.modules.noise import measured, scaled
-from headcheck.modules.subject import REMEMBERED, aliased
+from headcheck.modules.subject import REMEMBERED
 from headcheck.modules.token_caches import Found
 from headcheck.roles import role
 from headcheck.verdict import IF_MEANT
 from tests.roles import RIGHT, WRONG
-from tests.roles.causal_lm import Karpathy, Recurrent, Small, Torch, TransformersLike
+from tests.roles.causal_lm import Karpathy, MaskedAlways, Recurrent, Small, Torch, TransformersLike
 from tests.roles.causal_lm_survivors import AlwaysKept, Kept
-from tests.roles.seq2seq import CallersMasks
+from tests.roles.seq2seq import CallersMasks, Pair
 
 
 def prepared(module: Any, **declared: Any) -> Any:
@@ -141,8 +142,8 @@ def test_images_whose_answer_is_no_tensor_are_told_at_once() -> None:
 class OfPadding(nn.TransformerEncoderLayer):
     """Its mask has a name of its own, and is True at what is padding."""
 
-    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        return super().forward(x, src_key_padding_mask=padding_mask)
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(x, src_key_padding_mask=attention_mask)
 
 
 class LengthFirst(nn.Module):
@@ -193,6 +194,133 @@ def test_a_gap_in_the_lengths_is_no_limit() -> None:
             return super().forward(tokens, is_real)
 
     assert prepared(Gap)[0].max_length is None
+
+
+def test_a_batch_that_does_not_fit_what_is_kept_is_found_and_a_slip_is_none() -> None:
+    """A cache of eight rows; a number of rows that stands nowhere is for laws."""
+
+    class Slip(Small):
+        def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(tokens.view(min(len(tokens), 8), -1))
+
+    subject, notes = prepared(RIGHT["causal_lm/of-eight-rows-and-32-tokens"].function)
+    assert (subject.max_batch, subject.max_length) == (8, 32)
+    assert any(note.startswith("batches of more than 8 are refused (raised RuntimeError") for note in notes)
+    assert any(note.startswith("sequences of more than 32 tokens are cropped (logits") for note in notes)
+    case = role("causal_lm").parse("batch=17 length=65")
+    assert role("causal_lm").fit(case, subject).batch == 8
+    assert prepared(Slip)[0].max_batch is None
+
+
+def test_an_answer_that_is_short_by_one_is_no_limit() -> None:
+    """Beyond 16 tokens the last is lost: what is cropped is cropped to one length."""
+
+    class Lost(Small):
+        def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(tokens[:, :-1] if tokens.shape[1] > 16 else tokens)
+
+    assert prepared(Lost)[0].max_length is None
+
+
+def test_what_true_says_is_found_where_names_leave_it_open() -> None:
+    """By a trial, or by a name beside them that is torch's; the masks of one call have one polarity."""
+    for name in ("masks-of-the-tutorial", "masks-of-open-names"):
+        declaration = RIGHT[f"seq2seq/{name}"].declaration()
+        subject, notes = role("seq2seq").prepare(declaration, dtypes=(), device="cpu", seed=0)
+        assert not any(form.real_is_true for form in subject.forms.values())
+        assert "src_padding_mask is given as boolean (batch, length), True at what is padding" in notes
+
+
+def test_where_a_name_says_what_true_is_another_meaning_is_a_hint() -> None:
+    """And so is a mask that is added."""
+
+    class Turned(Pair):
+        def forward(self, source: Tensor, target: Tensor, attention_mask: Any = None) -> Tensor:  # type: ignore[override]
+            return super().forward(source, target, None if attention_mask is None else ~attention_mask)
+
+    asked: Any = {"dtypes": (), "device": "cpu", "seed": 0}
+    notes = role("seq2seq").prepare(headcheck.Seq2Seq(Turned), **asked)[1]
+    assert f"a padded call is right with --declare true_means=padding, {IF_MEANT}" in notes
+    notes = prepared(RIGHT["causal_lm/added-mask-asked-for"].function)[1]
+    assert f"a padded call is right with --declare mask_kind=additive, {IF_MEANT}" in notes
+
+
+def test_a_causal_mask_that_is_the_callers_is_told_apart_from_padding() -> None:
+    """It is asked for, and with a mask of padding there is no causal one."""
+
+    class Blind(MaskedAlways):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Small(mask=lambda model, real, new: real[:, None, None, :])
+
+    notes = prepared(Blind)[1]
+    assert any(
+        note.startswith("attention_mask is required, and given as a mask of padding") for note in notes
+    )
+
+
+def test_tokens_whose_length_comes_first_are_told() -> None:
+    """By calls of both orders; a batch that mixes is no such order."""
+
+    class LengthFirstTokens(Small):
+        def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(tokens.mT).transpose(0, 1)
+
+    class Mixing(Small):
+        def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+            logits = super().forward(tokens)
+            return logits + logits.mean(dim=0)
+
+    for module, told in ((LengthFirstTokens, True), (Mixing, False), (Small, False)):
+        assert any("tokens are (length, batch)" in note for note in prepared(module)[1]) is told
+
+
+class HoldsTheOriginal(Small):
+    """Its head is called by a function that a copy has in common with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        head = self.head
+        self.read = lambda x: head(x) + 0
+
+    def logits(self, x: Tensor, real: Tensor) -> Tensor:
+        return self.read(x)
+
+
+def test_a_copy_that_runs_layers_of_the_original_is_told() -> None:
+    """Their mode and their dtype are not the copy's: a hint names them, and a law breaks."""
+    notes = prepared(HoldsTheOriginal)[1]
+    assert any(note.startswith("a copy of the module runs layers of the original") for note in notes)
+    assert any("(head)" in note for note in notes)
+    assert not any("original" in note for note in prepared(Small)[1])
+    verdict = headcheck.verify(
+        HoldsTheOriginal, role="causal_lm", profile="quick", laws="a-copy-is-a-module-of-its-own"
+    )
+    assert "runs layers of the original, such as head" in verdict.laws[0].reason
+
+
+def test_what_a_module_keeps_of_a_call_does_not_keep_it_from_being_copied() -> None:
+    """The last weights of its attention, with their graph, also in a list."""
+
+    class Keeps(Small):
+        def logits(self, x: Tensor, real: Tensor) -> Tensor:
+            self.last, self.all = x, {"x": [x]}
+            return super().logits(x, real)
+
+    model = Keeps()
+    model(torch.zeros(1, 2, dtype=torch.long))
+    subject, _ = prepared(model)
+    assert not subject.module.last.requires_grad
+    assert model.last.requires_grad
+
+
+def test_what_is_asked_of_hooks_is_not_applicable_to_torchscript() -> None:
+    """Training is not watched."""
+    verdict = headcheck.verify(
+        RIGHT["causal_lm/scripted"].function, role="causal_lm", profile="quick", laws="training-without"
+    )
+    assert [row.outcome for row in verdict.laws] == ["not-applicable"]
+    assert "TorchScript" in verdict.laws[0].reason
 
 
 def test_masks_are_numbers_where_booleans_raise() -> None:

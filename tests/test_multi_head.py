@@ -131,7 +131,7 @@ def test_the_kinds_of_the_two_masks_are_declared_apart() -> None:
 
 def test_what_was_made_is_shown_where_a_width_is_not_refused() -> None:
     """The width that the heads do not divide, in the words and in the call."""
-    maker = WRONG["multi_head_attention/RoundedDown"].function
+    maker = WRONG["multi_head_attention/CutOff"].function
     verdict = verify(maker, role="multi_head_attention", laws="widths-that-heads-do-not-divide")
     (row,) = verdict.broken
     assert "a module of d_model = 3 with num_heads = 2 was made, and called, without a word" in row.reason

@@ -130,6 +130,39 @@ def test_what_is_causal_in_every_call_is_found_with_all_that_depends_on_it() -> 
     ]
 
 
+def as_llama(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Length before heads, which the output merges; whatever the mask holds is added; rounded to float32 within."""
+    query, key, value = (x.transpose(1, 2) for x in (q, k, v))
+    scores = query @ key.mT / q.shape[-1] ** 0.5
+    scores = scores if mask is None else scores + mask
+    return (scores.float().softmax(-1).to(q.dtype) @ value).transpose(1, 2).flatten(-2)
+
+
+def test_an_output_of_merged_heads_and_float64_in_float32_are_found_and_make_the_subject_conform() -> None:
+    """What is printed is enough to be judged by."""
+    declared = headcheck.probe(as_llama).declaration
+    assert (declared.layout, declared.output_layout, declared.masks) == ("bshd", "bs(hd)", ("additive",))
+    assert declared.empty_rows == "nan"
+    assert "float64" not in declared.dtypes
+    laws = ("accuracy/output", "masks/boolean-equals", "dtypes", "memory/output")
+    verdict = headcheck.verify(declared, profile=Profile("tiny", seeded=6, drawn=2), laws=laws)
+    assert verdict.conforms, verdict
+
+
+def of_one_sequence(q: Tensor, k: Tensor, v: Tensor, return_lse: bool = False) -> Any:
+    """(length, heads, dim), and a log-sum-exp (length, heads)."""
+    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
+    output = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
+    return (output, scores.logsumexp(-1).T) if return_lse else output
+
+
+def test_the_layout_of_one_sequence_is_found() -> None:
+    """A log-sum-exp in another order than it is documented in is not taken for one because two sizes are equal."""
+    probed = headcheck.probe(of_one_sequence)
+    assert found(probed)["layout"] == "shd"
+    assert "log_sum_exp of shape" in untold(probed)["log_sum_exp"]
+
+
 def test_nothing_is_to_be_pasted_while_the_layout_is_unknown() -> None:
     """What else was seen may be an effect of it."""
     printed = str(headcheck.probe(lambda q, k, v: scaled_dot_product_attention(q, k, v).flip(1)))

@@ -162,7 +162,7 @@ def _docs() -> ModuleType:
 
 def test_links_between_pages_lead_somewhere() -> None:
     """Every relative link of a page names a file that exists."""
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

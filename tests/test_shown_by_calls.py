@@ -18,6 +18,7 @@ from headcheck.functions.softmax import Softmax
 from headcheck.functions.softmax import role as softmax_role
 from headcheck.laws import all_laws, choose
 from headcheck.reference.canonical import canonical_attention
+from headcheck.verdict import Hint
 from tests.engines import GRADIENTS, OUTPUT, engine_of
 
 # Declared and inferred
@@ -252,6 +253,79 @@ def test_tensors_of_three_axes_are_found() -> None:
         assert engine_of(declared).judge(all_laws()[law]).outcome == "holds"
     row = engine_of(declared).judge(all_laws()["attention/masks/the-masks-of-others-do-not-matter"])
     assert (row.outcome, row.reason) == ("not-applicable", "takes no heads=2, of which the law speaks")
+
+
+def turned(order: str, output: str = "") -> Callable[..., Any]:
+    """As of a library that has its axes in another order, and looks at the heads of its keys."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        if query.shape[order.index("h")] != key.shape[order.index("h")]:
+            raise ValueError("query and key have as many heads")
+        found = canonical_attention(*(torch.einsum(f"{order}->bhsd", x) for x in (query, key, value)))
+        return torch.einsum(f"bhsd->{output or order}", found)
+
+    return attend
+
+
+def merged(order: str) -> Callable[..., Any]:
+    """The same with all heads on the last axis of the output."""
+    return lambda query, key, value: turned("bhsd" if order == "bshd" else order, order)(
+        query, key, value
+    ).flatten(-2)
+
+
+def as_llama(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Length before heads, which the output merges."""
+    return turned("bshd")(query, key, value).flatten(-2)
+
+
+def as_whisper(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Heads merged in the output, and the scores beside it."""
+    return merged("bshd")(query, key, value), query @ key.mT
+
+
+def as_flashinfer(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """The tokens of one sequence."""
+    return canonical_attention(*(torch.einsum("shd->hsd", x)[None] for x in (query, key, value)))[
+        0
+    ].transpose(0, 1)
+
+
+def wrong_for_one_head(query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """A bug in a function of three axes."""
+    return torch.bmm(query @ key.mT, value)
+
+
+@pytest.mark.parametrize(
+    ("function", "hinted", "layout", "output_layout"),
+    [
+        (turned("bshd"), True, "bshd", None),
+        (turned("sbhd"), True, "sbhd", None),
+        (turned("bhsd", "bshd"), True, None, "bshd"),
+        (merged("bshd"), True, None, "bs(hd)"),
+        (as_llama, False, "bshd", "bs(hd)"),
+        (merged("sbhd"), False, "sbhd", "sb(hd)"),
+        (as_whisper, False, None, "bs(hd)"),
+        (as_flashinfer, False, "shd", None),
+        (wrong_for_one_head, False, "bsd", None),
+    ],
+)
+def test_the_layout_is_that_in_which_plain_calls_are_right(
+    function: Callable[..., Any], hinted: bool, layout: str | None, output_layout: str | None
+) -> None:
+    """Where a call as declared is answered in its form, that is a hint alone: it may be a bug; and sizes are not
+    looked for on the wrong axes.
+    """
+    prepared, notes = role.prepare(Attention(function), dtypes=("float32",), device="cpu", seed=0)
+    fields = {"layout": layout, "output_layout": output_layout}
+    words = [f"{name}={value}" for name, value in fields.items() if value]
+    told = [note for note in notes if words[0] in note]
+    assert all(isinstance(note, Hint) is hinted for note in told)
+    assert all(word in told[0] for word in words)
+    found = prepared.declaration
+    taken = {"layout": found.layout, "output_layout": found.output_layout, "rectangular": found.rectangular}
+    usual = {"layout": "bhsd", "output_layout": None, "rectangular": None}
+    assert taken == usual | ({} if hinted else {name: value for name, value in fields.items() if value})
 
 
 def crashing_in_a_batch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:

@@ -67,6 +67,12 @@ def few_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def in_fours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Small blocks."""
+    assert q.shape[-2] % 4 == k.shape[-2] % 4 == 0
+    return scaled_dot_product_attention(q, k, v)
+
+
 def no_more_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Any length, but never more queries than keys."""
     assert q.shape[-2] <= k.shape[-2]
@@ -118,6 +124,7 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
         (few, {"max_length": 128}),
         (in_one_block, {"contiguous": True}),
         (few_in_blocks, {"length_multiple": 16, "max_length": 96, "rectangular": False}),
+        (in_fours, {"length_multiple": 4}),
         (no_more_queries, {}),
         (too_long_for_its_buffer, {}),
         (scaled_dot_product_attention, {}),

@@ -39,17 +39,11 @@ class Bench:
     """The subject on the bench: the conventions known so far, and how a call goes under others."""
 
     def __init__(self, declaration: Attention, device: str) -> None:
-        self.given, _ = as_laid_out(declaration, DTYPES, device)
         self.device = device
         self.dtype = "float32"
-        self.declaration = self.given
-        self.try_sizes()
-
-    def try_sizes(self, **conventions: Any) -> None:
-        """See which sizes are taken: of tensors in another order of the axes they look like others."""
-        declaration = self.given.but(dtypes=self.declaration.dtypes, **conventions)
-        in_sizes, _ = as_sized(declaration, DTYPES, self.device)
-        self.declaration, _ = as_returned(in_sizes, DTYPES, self.device)
+        laid_out, _ = as_laid_out(declaration, DTYPES, device, though_answered=True)
+        in_sizes, _ = as_sized(laid_out, DTYPES, device)
+        self.declaration, _ = as_returned(in_sizes, DTYPES, device)
 
     @property
     def tensor_dtype(self) -> torch.dtype:

@@ -42,7 +42,7 @@ def further_features(bench: Bench) -> Iterator[Finding]:
 @probe()
 def log_sum_exp(bench: Bench) -> Found:
     """Whether it is returned where it is asked for, and to which base."""
-    topic, x = "log_sum_exp", bench.inputs(q_len=3)
+    topic, x = "log_sum_exp", bench.inputs(heads=2, kv_heads=2, q_len=3)
     if bench.subject(log_sum_exp=None).lacks(topic):
         return iter(())
     for value in (True, BASE_2):

@@ -13,11 +13,11 @@ from torch import Tensor
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
-from headcheck.attention.sizes_shown import asked_apart
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
+from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
@@ -45,8 +45,15 @@ OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
 
 def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
-    explaining = [
-        _layout_note(trial),
+    told = [unrecognised_note(trial), _second_derivatives_note(trial), _overflow_note(trial)]
+    layout = _layout_note(trial)  # Where the axes are others, what else is seen says nothing.
+    explaining = [layout] if layout else _explaining(trial)
+    return [note for note in (*map(Hint, explaining), *told) if note]
+
+
+def _explaining(trial: AttentionSubject) -> list[str]:
+    """The hints, '' where there is none."""
+    return [
         _scale_note(trial),
         *_otherwise(trial),
         _band_note(trial) or _causal_note(trial),
@@ -54,9 +61,6 @@ def hints(trial: AttentionSubject) -> list[str]:
         _window_note(trial),
         _log_sum_exp_note(trial),
     ]
-    told = [unrecognised_note(trial), _second_derivatives_note(trial), _overflow_note(trial)]
-    notes = [*map(Hint, explaining), *told]
-    return [note for note in notes if note]
 
 
 def _otherwise(trial: AttentionSubject) -> list[str]:

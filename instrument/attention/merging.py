@@ -22,10 +22,10 @@ from torch import Tensor
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.sizes_shown import asked_apart
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable, compared_gradients, within
+from headcheck.forks import asked_apart
 
 BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
 """The model of one that does so, undeclared."""

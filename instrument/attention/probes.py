@@ -8,6 +8,7 @@ Adding a probe is adding one function under `@probe()`; they run in the order of
 conventions that those before it have found. With `compared`, `headcheck agree` asks it of each of its subjects.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,14 @@ import torch
 from torch import Tensor
 
 from headcheck import inference
-from headcheck.arithmetic import MODELS, Arithmetic, named
+from headcheck.arithmetic import MODELS, named
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
-from headcheck.attention.hints import unrecognised_note
+from headcheck.attention.hints import read_as_the_other, unrecognised_note
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.sizes import axes_of_one
+from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import infer_arithmetic
+from headcheck.attention.trial import IN_FLOAT32, OF_TORCH, infer_arithmetic
+from headcheck.attention.trying import PLAIN, is_right
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import BROADCAST_SHAPES, DTYPES, LOW_PRECISION, MASK_SHAPES
 from headcheck.errors import SubjectError
@@ -44,27 +46,18 @@ def dtypes(bench: Bench) -> Finding:
 
 
 @probe()
-def layout(bench: Bench) -> Found:
+def layout(bench: Bench) -> Iterator[Finding]:
     """The values are averaged over the axis that is the sequence: over all of it, or, in each call, over the past."""
-    if axes_of_one(bench.declaration):
-        return Finding("layout", bench.declaration.layout, "tensors without an axis for heads or for a batch")
-    x, how = bench.inputs(), "equal scores average the values over the sequence axis"
-
-    def found(as_if: Inputs) -> Finding:
-        layouts = ("bhsd", "bshd")
-        return bench.which(
-            "layout", layouts, lambda layout: bench.fits(x, as_if, layout=layout), how, why_not=problem
-        )
-
-    problem = bench.problem(x)
-    plain = found(x)
-    causal = plain if plain.told else found(x.but(is_causal=True))
-    if causal.told and causal.value != bench.declaration.layout:
-        bench.try_sizes(layout=causal.value)
-    if plain.told or not causal.told:
-        return plain
-    why = "a plain call is right only as if it were causal"
-    return iter((Finding("always", {**bench.declaration.always, "is_causal": True}, why), causal))
+    found, x = bench.declaration, bench.inputs(heads=2, kv_heads=2, q_len=3, kv_len=3)
+    if not bench.fits(x):
+        if not bench.fits(x, x.but(is_causal=True)):
+            yield Finding("layout", None, bench.problem(x) or "no layout fits", told=False)
+            return
+        why = "a plain call is right only as if it were causal"
+        yield Finding("always", {**found.always, "is_causal": True}, why)
+    yield Finding("layout", found.layout, "equal scores average the values over the sequence axis")
+    if found.output_layout:
+        yield Finding("output_layout", found.output_layout, "the order of the axes of the output")
 
 
 @probe(compared="value_dim other than head_dim", otherwise="True")
@@ -156,6 +149,9 @@ def masks(bench: Bench) -> Finding:
     }
     fitting = tuple(kind for kind, x in cases.items() if bench.fits(x, masks=None))
     wrong = [k for k, x in cases.items() if k not in fitting and not bench.refusal(x, masks=None)]
+    by_torchs_name = subject.arguments.get("attn_mask") == OF_TORCH
+    if wrong and fitting and not by_torchs_name and read_as_the_other(subject) in wrong:
+        return Finding("masks", fitting, f"{wrong[0]} masks are read as if they were of this kind")
     if wrong:
         return Finding("masks", None, f"{' and '.join(wrong)}: taken, and of another effect", told=False)
     return Finding("masks", fitting, "each kind on equal scores has its effect")
@@ -331,20 +327,36 @@ def deterministic(bench: Bench) -> Finding:
 
 
 @probe()
-def arithmetic(bench: Bench) -> Found:
-    """How low precision is rounded: the narrowest model that fits."""
-    low = [dtype for dtype in bench.declaration.dtypes or () if dtype in LOW_PRECISION]
-    models: dict[str, str | Arithmetic] = {}
-    for dtype in low:
-        trial = AttentionSubject(
-            bench.declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=bench.device
-        )
-        model, ratio = infer_arithmetic(trial, dtype, seed=0)
-        models[dtype] = str(model) if str(model) in MODELS else model
+def arithmetic(bench: Bench) -> Iterator[Finding]:
+    """How it rounds: the narrowest model that fits; float64 that is computed in float32 is none."""
+    declared = bench.declaration.dtypes or ()
+    if "float64" in declared and _computes_in_float32(bench):
+        declared = tuple(dtype for dtype in declared if dtype != "float64")
+        yield Finding("dtypes", declared, "float64 is computed in float32")
+    trial = _in_dtypes(bench, declared)
+    models = {d: shown_by_large_numbers(trial, d)[0] for d in declared if d not in LOW_PRECISION}
+    for dtype in (dtype for dtype in declared if dtype in LOW_PRECISION):
+        models[dtype], ratio = infer_arithmetic(_in_dtypes(bench, (dtype,)), dtype, seed=0)
         if ratio > 1:
-            return Finding("arithmetic", None, inference.told(dtype, model, ratio), told=False)
-    how = "the narrowest bounds that it keeps"
-    return Finding("arithmetic", models, how) if models else iter(())
+            yield Finding("arithmetic", None, inference.told(dtype, models[dtype], ratio), told=False)
+            return
+    models |= in_sixteen_bits_too(trial, models)
+    named_ones = {d: str(model) if str(model) in MODELS else model for d, model in models.items()}
+    if told := {d: model for d, model in named_ones.items() if model != "native" or d in LOW_PRECISION}:
+        yield Finding("arithmetic", told, "the narrowest bounds that it keeps")
+
+
+def _computes_in_float32(bench: Bench) -> bool:
+    """Whether a plain call in float64 is right as one in float32 is, and not as one in float64."""
+    native, case = _in_dtypes(bench, ("float64",)), PLAIN.but(dtype="float64")
+    coarse = native.but(arithmetic={"float64": IN_FLOAT32})
+    return is_right(coarse, case) and not is_right(native, case)
+
+
+def _in_dtypes(bench: Bench, dtypes: tuple[str, ...]) -> AttentionSubject:
+    """The subject in other dtypes than the one on the bench."""
+    model = dict.fromkeys(dtypes, named("native"))
+    return AttentionSubject(bench.declaration, dtypes=dtypes, arithmetic=model, device=bench.device)
 
 
 def _supported(field: str, bench: Bench, x: Inputs, what: str) -> Finding:

@@ -1,7 +1,8 @@
 """Which sizes a function takes: declared, or, where it is not, all but those that plain calls refuse in so many words."""
 
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -9,16 +10,17 @@ import torch
 from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
+from headcheck.attention.layout_shown import is_turned
 from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
-from headcheck.forks import Fate, can_fork, fate_of
+from headcheck.forks import asked_apart
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
-LENGTHS = (1, 2, 3, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
+LENGTHS = (1, 2, 3, 4, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
 LONGER = (*LENGTHS, 384, 512, 768, 1024)
 """The lengths of which the longest that is taken is sought where `BEYOND` is refused."""
 SHORTEST = 16
@@ -26,9 +28,6 @@ SHORTEST = 16
 FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17), 2560
 WHOLE_BLOCKS = ((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8))
 """Length and dim of calls that kernels of few sizes take."""
-PATIENCE_S = 10.0
-"""Seconds for a first look."""
-MULTIPLES = (256, 128, 64, 32, 16, 8, 4, 2)
 SAYING_SO = re.compile(
     r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)|stride|contiguous",
     re.IGNORECASE,
@@ -39,12 +38,15 @@ SAYING_SO = re.compile(
 def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
     """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
 
-    Nothing is tried of packs, of what may refuse any call, and of subjects whose every call is slow.
+    Nothing is tried of packs, of what may refuse any call, and of subjects whose every call is slow; nor where the axes
+    are in another order, as what is refused is then said of others.
     """
     if declaration.layout == PACKED or declaration.may_refuse or declaration.effort < 1:
         return declaration, []
     tried = tuple(dtypes)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
+        return declaration, []
+    if is_turned(declaration, tried, device):
         return declaration, []
     for dtype in tried:
         trial = _Trial(declaration, dtype, device)
@@ -56,18 +58,6 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
             if trial.answers(length, dim):
                 return trial.narrowed(length, dim)
     return declaration, []
-
-
-def asked_apart(question: Callable[[], bool], device: str) -> bool:
-    """The answer of a copy of this process, which a subject may end or hang: then a law will meet that too."""
-    return fate_apart(question, device) == "yes"
-
-
-def fate_apart(question: Callable[[], bool], device: str) -> Fate:
-    """What becomes of such a question."""
-    if device != "cpu" or not can_fork():
-        return "yes" if question() else "no"
-    return fate_of(question, PATIENCE_S)
 
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
@@ -127,7 +117,7 @@ class _Trial:
             )
         if self.declaration.length_multiple is None and (refused := self._lengths_refused(dim)):
             taken = tuple(each for each in LENGTHS if (each, dim) not in refused)
-            multiple = next((m for m in MULTIPLES if taken and not any(each % m for each in taken)), 1)
+            multiple = math.gcd(*taken)
             if multiple > 1:
                 changes["length_multiple"] = multiple
                 said = next(iter(refused.values()))

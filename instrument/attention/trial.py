@@ -89,7 +89,7 @@ def prepare(
     with impatient(trial.seconds):
         arithmetic, found_out = _find_out(trial, seed)
     subject = trial.but(arithmetic=arithmetic)
-    return subject, [*notes, *layout_notes, *size_notes, *returned_notes, *found_out]
+    return subject, [*dict.fromkeys([*notes, *layout_notes, *size_notes, *returned_notes, *found_out])]
 
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:

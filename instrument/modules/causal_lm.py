@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headcheck.comparison import NotApplicable
 from headcheck.declarations import Declaration
-from headcheck.modules import token_caches
+from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, named_in, problem_of
@@ -133,13 +133,14 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.step = token_caches.shown(self)
         """How it is given more tokens after those of a cache."""
+        self.form_what_is_required(_plain(2, 3))
 
     @cached_property
     def classes(self) -> int:
         """How many logits there are at each position."""
-        x = TokenInputs(None, torch.zeros(1, 2, dtype=torch.long))
+        x = _plain(1, 2)
         if self.places["targets"]:
-            plain = self.clock.call(self.function, self.given(x.tokens))
+            plain = self._returned(x, with_targets=False)
             first = plain[0] if isinstance(plain, tuple | list) else named_in(plain, "logits", plain)
             self.with_targets = isinstance(first, Tensor) and tuple(first.shape[:-1]) == (1, 1)
         return self(x).shape[-1]
@@ -175,17 +176,18 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return super().lacks(feature)
 
     def output(self, x: TokenInputs) -> Tensor:
-        tokens = self.given(x.tokens, x.is_real)
-        targets = tokens if self.with_targets else None
-        returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
+        returned = self._returned(x, with_targets=self.with_targets)
         return self.logits_in(returned, tuple(x.tokens.shape))
+
+    def _returned(self, x: TokenInputs, *, with_targets: bool) -> Any:
+        tokens = self.given(x.tokens, x.is_real)
+        targets = tokens if with_targets else None
+        return self.call(tokens, targets=targets, **self.masks(self._real(x), x.length))
 
     def last_logits(self, x: TokenInputs, *, with_targets: bool) -> Tensor:
         """Those of the last position, with and without targets. NotApplicable: there are none of the usual shape."""
-        tokens = self.given(x.tokens, x.is_real)
         with torch.no_grad():
-            targets = tokens if with_targets else None
-            returned = self.call(tokens, targets=targets, **self.masks(x.is_real, x.length))
+            returned = self._returned(x, with_targets=with_targets)
         first = returned[0] if isinstance(returned, tuple | list) else named_in(returned, "logits", returned)
         batch, length = x.tokens.shape
         if isinstance(first, Tensor) and tuple(first.shape) == (batch * length, self.classes):
@@ -234,8 +236,9 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         """The logits of documents of these sizes in one sequence, told apart by their positions."""
         positions = torch.cat([torch.arange(size) for size in sizes]).expand(len(x.tokens), -1)
         kept = {"use_cache": False} if self.places["use_cache"] else {}
+        asked = self.masks(self._real(x), x.length) | {"position_ids": positions.to(self.device)}
         with torch.no_grad():
-            returned = self.call(self.given(x.tokens), position_ids=positions.to(self.device), **kept)
+            returned = self.call(self.given(x.tokens), **asked, **kept)
         return self.logits_in(returned, tuple(x.tokens.shape)).cpu().clone()
 
     def in_turn(self, one: Tensor, two: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
@@ -324,9 +327,20 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             logits, cache = self.step(self, self._fed(tokens, is_real), cache, is_real)
         return self.logits_in(logits, tuple(tokens.shape)).detach().cpu().clone(), cache
 
+    @property
+    def _asks_for_masks(self) -> bool:
+        return not self.required.isdisjoint(("is_real", "position_ids"))
+
+    def _real(self, x: TokenInputs) -> Tensor | None:
+        """Which tokens are real: all, where nothing says so and the module cannot do without a mask, or positions."""
+        asked = x.is_real is None and self._asks_for_masks
+        return torch.ones_like(x.tokens, dtype=torch.bool) if asked else x.is_real
+
     def _all_real(self, rows: int, seen: int) -> Tensor | None:
         """What a step is told where nothing is padding: no mask, unless it cannot do without."""
-        return torch.ones(rows, seen, dtype=torch.bool) if token_caches.needs_a_mask(self) else None
+        own = self.declaration.step is not None
+        asked = token_caches.needs_a_mask(self) if own else self._asks_for_masks
+        return torch.ones(rows, seen, dtype=torch.bool) if asked else None
 
     def _fed(self, tokens: Tensor, is_real: Tensor | None) -> Tensor:
         return self.given(tokens, None if is_real is None else is_real[:, -tokens.shape[1] :])
@@ -343,16 +357,18 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
     aliases = ("causallm", "gpt", "languagemodel")
 
     def settle(self, case: CausalLMCase, subject: CausalLMSubject) -> CausalLMCase:
-        return case.but(length=subject.fitting(case.length))
+        return case.but(length=subject.fitting(case.length), batch=subject.rows(case.batch))
 
     def notes(self, subject: CausalLMSubject) -> list[str]:
-        def of_length(length: int) -> TokenInputs:
-            return TokenInputs(None, torch.zeros(2, length, dtype=torch.long))
-
+        plain, right = _plain(2, 3), token_hints.padding_is_nothing
         return [
-            *subject.find_form("is_real", _padded("right")),
-            *subject.settle_length(of_length, range(1, LONGEST + MARGIN + 1)),
-            *token_caches.find(subject, of_length(3), _padded("left")),
+            *token_hints.settled_masks(
+                subject, lambda each: each.find_form("is_real", _padded("right")), partial(right, plain=plain)
+            ),
+            *subject.settle_length(lambda length: _plain(2, length), range(1, LONGEST + MARGIN + 1)),
+            *subject.settle_batch(lambda batch: _plain(batch, 3), subject.module),
+            *token_caches.find(subject, plain, _padded("left")),
+            *token_hints.of_axes_and_masks(subject, plain),
         ]
 
     def sound(self, subject: CausalLMSubject) -> bool:
@@ -366,6 +382,10 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
         generator = torch.Generator().manual_seed(case.seed)
         tokens = torch.randint(subject.vocab, (case.batch, case.length), generator=generator)
         return TokenInputs(case, tokens)
+
+
+def _plain(batch: int, length: int) -> TokenInputs:
+    return TokenInputs(None, torch.zeros(batch, length, dtype=torch.long))
 
 
 def _padded(side: str) -> TokenInputs:

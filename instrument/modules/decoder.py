@@ -179,6 +179,7 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
 
     name = "decoder"
     other_word = "encoder"
+    inputs = 2
     case = DecoderCase
     declaration = Decoder
     subject = DecoderSubject

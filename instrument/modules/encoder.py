@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
+from headcheck.verdict import IF_MEANT, Hint
 
 TORCH = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
@@ -68,6 +70,7 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
 
     name = "encoder"
     other_word = "decoder"
+    inputs = 1
     case = StatesCase
     declaration = Encoder
     subject = EncoderSubject
@@ -82,6 +85,25 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
     def find(self, subject: Any) -> list[str]:
         x = subject.plain(3, 5, subject.d_model)
         return list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
+
+    def notes(self, subject: EncoderSubject) -> list[str]:
+        return [*super().notes(subject), *_beside_tokens(subject)]
+
+
+def _beside_tokens(subject: EncoderSubject) -> list[Hint]:
+    """A hint where no order counts and copies of a token are not what it is alone: as with registers or a sink."""
+    if subject.lacks("no_positions") or subject.lacks("only_tokens"):
+        return []
+    x = subject.plain(2, 5, subject.d_model)
+    copies = x.but(x=x.x[:, :1].expand_as(x.x).clone())
+    try:
+        turned = subject.close(subject(x.but(x=x.x.flip(1))), subject(x).flip(1), x)
+        alone = subject.close(subject(copies), subject(x.but(x=x.x[:, :1])).expand(-1, 5, -1), x)
+    except (LawBroken, NotApplicable):
+        return []
+    if turned.broken or not alone.broken:
+        return []
+    return [Hint(f"a plain call is right with --declare only_tokens=False, {IF_MEANT}")]
 
 
 role = EncoderRole()

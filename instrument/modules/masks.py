@@ -1,6 +1,6 @@
 """How a module takes the mask of what is padding: a rank, a kind, and what True says."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -19,6 +19,8 @@ WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
 """Endings of the names of masks that are True at padding, as torch and fairseq have them."""
+OPEN, SETTLED = "padding_mask", "key_padding_mask"
+"""How a name ends that leaves open what True says, unless it ends as torch's own."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,24 @@ class MaskForm:
         return f"{self.kind} ({axes}), True at what is {said}"
 
 
-def real_is_true(keyword: str, declared: str | None) -> bool:
-    """Whether True says real: as declared, and otherwise as the parameter's name has it."""
+def leaves_open(keyword: str) -> bool:
+    """Whether a mask of that name may be True at either."""
+    return keyword.endswith(OPEN) and not keyword.endswith(SETTLED)
+
+
+def real_is_true(keyword: str, declared: str | None, beside: Iterable[str] = ()) -> bool:
+    """Whether True says real: as declared, otherwise as the name has it, or, where that leaves it open, one beside it."""
     if declared is not None:
         return declared == "real"
-    return not keyword.endswith(PADDING_IS_TRUE)
+    names = (keyword, *beside) if leaves_open(keyword) else (keyword,)
+    return not any(name.endswith(PADDING_IS_TRUE) for name in names)
 
 
-def forms_to_try(said: Any, keyword: str, ranks: Sequence[int] = RANKS) -> Iterator[MaskForm]:
-    """The forms that a mask of that name may have: as the declaration says, where it does."""
-    polarity = real_is_true(keyword, said.true_means)
+def forms_to_try(
+    said: Any, keyword: str, ranks: Sequence[int] = RANKS, beside: Iterable[str] = ()
+) -> Iterator[MaskForm]:
+    """The forms that a mask of that name, with others beside it, may have: as the declaration says, where it does."""
+    polarity = real_is_true(keyword, said.true_means, beside)
     kinds = (said.mask_kind,) if said.mask_kind else KINDS
     tried = (said.mask_rank,) if said.mask_rank else ranks
     return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, tried))

@@ -10,7 +10,9 @@ from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import parts_run
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
+from headcheck.verdict import Hint
 
 AnyCase = TypeVar("AnyCase", bound=ModuleCase)
 AnyInputs = TypeVar("AnyInputs", bound=ModuleInputs)
@@ -20,6 +22,10 @@ CALLS = 3
 """So many calls show whether any carries a gradient."""
 SHOWN = 6
 """So many weights are named in a note."""
+OTHERS_LAYERS = (
+    "a copy of the module runs layers of the original, as they were made and in their mode ({}): a function that is an "
+    "attribute holds them, as in self.f = lambda x: m(x); make it a method"
+)
 
 
 class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
@@ -101,6 +107,15 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         names = [*sorted(unused)[:SHOWN], *(["..."] if len(unused) > SHOWN else [])]
         return [f"no output of {CALLS} calls depends on the weights {', '.join(names)}"]
 
+    def _others_layers(self, subject: ModuleSubject[AnyInputs]) -> list[str]:
+        """A hint where the copy that is judged runs layers of the module that it was made of, in whatever mode."""
+        original, tried = subject.original, self.to_try(subject)
+        if original is None:
+            return []
+        x = self.build(self.fit(self.case(seed=1), tried), tried)
+        names = parts_run(original, lambda: tried(x))
+        return [Hint(OTHERS_LAYERS.format(", ".join(names[:SHOWN])))] if names else []
+
     def _without_gradient(self, tried: ModuleSubject[AnyInputs], case: Any) -> set[str]:
         """The names of the weights that are no part of the graph of an output."""
         with torch.enable_grad():
@@ -122,6 +137,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             subject.carries_gradients = self._carries_gradients(subject)
             notes += self.notes(subject)
             notes += self._unused(subject)
+            notes += self._others_layers(subject)
         except LawBroken as why:
             notes.append(f"not all conventions were found out: {why}")
         return notes

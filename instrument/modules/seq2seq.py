@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, product
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +15,7 @@ from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
+from headcheck.modules.token_hints import are_alike, settled_masks
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.signatures import parameters_of
@@ -123,23 +123,8 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
 
     def __init__(self, declaration: Any, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
-        asked = parameters_of(self.module.forward if self.module is not None else self.function) or {}
-        self.required = frozenset(
-            argument
-            for argument, place in self.places.items()
-            if place is not None and place in asked and asked[place].default is inspect.Parameter.empty
-        )
-        self._form_what_is_required()
+        self.form_what_is_required(_plain(2, 3, 3))
         self.lacks("halves")  # One that is declared without the other is refused here.
-
-    def _form_what_is_required(self) -> None:
-        """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
-        masks = [name for name in self.required if name in self.forms]
-        forms_of = [[*self._forms(name)] for name in masks]
-        for forms in chain(zip(*forms_of, strict=True), product(*forms_of)):
-            self.forms.update(zip(masks, forms, strict=True))
-            if problem_of(self, _plain(2, 3, 3)) is None:
-                return
 
     @property
     def with_causal(self) -> bool:
@@ -324,6 +309,29 @@ def _plain(batch: int, source_len: int, target_len: int) -> PairInputs:
     return PairInputs(None, source, target)
 
 
+def _find_forms(subject: Seq2SeqSubject) -> list[str]:
+    """The forms of the masks, which are written into the subject; notes of them."""
+    real, x = torch.tensor([[True, True, False], [True, True, True]]), _plain(2, 3, 3)
+    source = subject.find_form("source_is_real", x.but(source_is_real=real))
+    if subject.with_causal:
+        return [*source, f"{subject.places['target_is_real']} is given with the causal mask in it"]
+    return [*source, *subject.find_form("target_is_real", x.but(target_is_real=real))]
+
+
+def _padding_is_nothing(subject: Seq2SeqSubject) -> bool:
+    """Whether a pair of which one token each is padding has the logits that it has without these."""
+    masks = [name for name in subject.MASKS if subject.has(name)]
+    kept = slice(1, None) if subject.sides[:1] == ("left",) else slice(2)
+    real = torch.ones(2, 3, dtype=torch.bool)
+    real[0] = False
+    real[0, kept] = True
+    source, target = (torch.arange(6).view(2, 3) % most for most in (subject.source_vocab, subject.vocab))
+    padded = PairInputs(None, source, target).but(**dict.fromkeys(masks, real))
+    cut = {name: kept if name in masks else slice(None) for name in subject.MASKS}
+    alone = PairInputs(None, source[:1, cut["source_is_real"]], target[:1, cut["target_is_real"]])
+    return are_alike(subject, padded, alone, cut["target_is_real"])
+
+
 class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
     """Case, declaration and subject of an encoder-decoder."""
 
@@ -336,18 +344,14 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
 
     def settle(self, case: Seq2SeqCase, subject: Seq2SeqSubject) -> Seq2SeqCase:
         lengths = {side: subject.fitting(getattr(case, side)) for side in ("source_len", "target_len")}
-        return case.but(**lengths)
+        return case.but(batch=subject.rows(case.batch), **lengths)
 
     def notes(self, subject: Seq2SeqSubject) -> list[str]:
-        real, x = torch.tensor([[True, True, False], [True, True, True]]), _plain(2, 3, 3)
-        source = subject.find_form("source_is_real", x.but(source_is_real=real))
-        target = [f"{subject.places['target_is_real']} is given with the causal mask in it"]
-        if not subject.with_causal:
-            target = subject.find_form("target_is_real", x.but(target_is_real=real))
-        length = subject.settle_length(
-            lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)
-        )
-        return [*source, *target, *length]
+        return [
+            *settled_masks(subject, _find_forms, _padding_is_nothing),
+            *subject.settle_length(lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)),
+            *subject.settle_batch(lambda batch: _plain(batch, 3, 3), subject.module),
+        ]
 
     def sound(self, subject: Seq2SeqSubject) -> bool:
         real = torch.tensor([[False, True, True], [True, True, True]])

@@ -48,7 +48,8 @@ class States(Stacked):
     """Whether states are (batch, length, d_model), or (length, batch, d_model); None: as torch's own modules
     say of themselves, and True for any other. Masks are (batch, length) in either case."""
     true_means: Literal["real", "padding"] | None = None
-    """What True says in a mask; None: padding where its name ends in key_padding_mask, otherwise real."""
+    """What True says in a mask; None: padding where its name ends in key_padding_mask, as is found where it ends in
+    padding_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
     mask_kind: MaskKind | None = None

@@ -8,7 +8,7 @@ from torch import Tensor
 from headcheck.calling import refuses_a_length
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
-from headcheck.modules.state_hints import hints
+from headcheck.modules.state_hints import limit_hint, settled_masks, unrecognised
 from headcheck.modules.states import LONGEST, AnyCase, AnyStates, StatesSubject
 
 
@@ -17,6 +17,8 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
 
     other_word: str
     """A word that makes a name one of another role: encoder is in encoder_decoder."""
+    inputs: int
+    """How many inputs come before the masks."""
 
     def recognises(self, attribute: Any) -> bool:
         """By torch's classes, or by the role's name in the name of a function or of a module's class."""
@@ -28,15 +30,18 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
         def of_length(length: int) -> AnyStates:
             return subject.plain(2, length, subject.d_model)
 
-        return subject.settle_length(of_length, range(1, LONGEST + MARGIN + 1), refuses_a_length)
+        lengths = range(1, LONGEST + MARGIN + 1)
+        refused = subject.settle_length(of_length, lengths, refuses_a_length)
+        return refused or [*limit_hint(subject, of_length, lengths)]
 
     def find(self, subject: Any) -> list[str]:
         """The forms of the masks, which are written into the subject; notes of them."""
         raise NotImplementedError
 
     def notes(self, subject: Any) -> list[str]:
-        found, order = self.find(subject), subject.norm_order
-        return [*found, *([f"norm order: {order}"] if order else []), *hints(subject, self.find)]
+        unknown, order = unrecognised(subject, self.inputs), subject.norm_order
+        said = [f"norm order: {order}"] if order else []
+        return [*settled_masks(subject, self.find), *unknown, *said]
 
     def settle(self, case: AnyCase, subject: Any) -> AnyCase:
         case = case.but(length=subject.fitting(case.length))

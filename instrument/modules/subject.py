@@ -17,6 +17,7 @@ from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, requi
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import aliased, copy_of
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
 from headcheck.signatures import parameters_of
@@ -92,9 +93,11 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.clock = Clock()
         self.aliased = ""
         """Two parameters of the module, as it was given, that share their memory."""
+        self.original: nn.Module | None = None
+        """The module as it was given, of which laws have copies."""
         self.function = self.made(declaration.function)
         self.module = self.function if isinstance(self.function, nn.Module) else None
-        self.as_made = copy.deepcopy(self.module)
+        self.as_made = copy_of(self.module)
         self.scale = 1.0
         """By what all weights are multiplied at present, see `shows`."""
         self.autocast = False
@@ -137,9 +140,9 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             )
         if not isinstance(given, nn.Module):
             return given
-        self.aliased = aliased(given)
+        self.original, self.aliased = given, aliased(given)
         try:
-            module = copy.deepcopy(given)
+            module = copy_of(given)
         except Exception as problem:
             raise SubjectError(
                 f"the module cannot be copied: {problem}; name a function that makes it"
@@ -228,7 +231,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         if self.as_made is None:
             return self
         other = copy.copy(self)
-        other.module = other.function = copy.deepcopy(self.as_made)
+        other.module = other.function = copy_of(self.as_made)
         return other
 
     def newly_made(self, seed: int = 0) -> Self:
@@ -260,7 +263,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
             raise NotApplicable("it is a function, which has no copies")
         other = copy.copy(self)
         try:
-            other.module = other.function = copy.deepcopy(self.module)
+            other.module = other.function = copy_of(self.module)
         except Exception as problem:
             raise NotApplicable(f"the module cannot be copied: {problem}") from problem
         return other
@@ -363,16 +366,6 @@ def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
         keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
         raise LawBroken(f"returned {kind_of(returned)}{keys}, expected a torch.Tensor")
     return returned
-
-
-def aliased(module: nn.Module) -> str:
-    """The names of two parameters whose numbers stand in the same memory: 'a and b', or nothing."""
-    names: dict[tuple[int, torch.Size], str] = {}
-    for name, each in module.named_parameters():
-        first = names.setdefault((each.data_ptr(), each.shape), name)
-        if each.numel() and first != name:
-            return f"{first} and {name}"
-    return ""
 
 
 def _as_made(weight: Tensor) -> bool:

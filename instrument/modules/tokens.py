@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from inspect import Parameter
+from itertools import chain, product
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,14 +13,22 @@ from torch import Tensor, nn
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.lengths import OfSomeLength
+from headcheck.modules.lengths import Cropped, OfSomeLength
 from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try
 from headcheck.modules.noise import measured
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.signatures import parameters_of
 
 PAD_NAMES = ("trg_pad_idx", "tgt_pad_idx", "src_pad_idx", "pad_idx", "pad_token_id", "pad_id")
 """Attributes of modules that say which token is padding."""
+
+
+def beside(side: str) -> str:
+    """On which side padding stands, in words, with what declares that it never stands on the left."""
+    return f"on the {side}" + (
+        " (where none is meant to stand there, declare padding=right)" if side == "left" else ""
+    )
 
 
 def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor:
@@ -48,7 +58,8 @@ class TokenDeclaration(Stacked):
     pad_token: int | None = None
     """The token by which the module knows padding, where it takes no mask; it stands in no sequence."""
     true_means: Literal["real", "padding"] | None = None
-    """What True says in a mask; None: padding where its name ends in key_padding_mask, otherwise real."""
+    """What True says in a mask; None: padding where its name ends in key_padding_mask, as is found where it ends in
+    padding_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
     mask_kind: MaskKind | None = None
@@ -96,8 +107,13 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
         self.forms = {name: next(self._forms(name)) for name in masks}
         self.max_length = self.declaration.max_length
-        self.required: frozenset[str] = frozenset()
-        """The masks that the module does not do without."""
+        asked = parameters_of(self.function) or {}
+        self.required = frozenset(
+            argument
+            for argument, place in self.places.items()
+            if place is not None and place in asked and asked[place].default is Parameter.empty
+        )
+        """The arguments that the module does not do without."""
 
     @property
     def tables(self) -> list[nn.Embedding]:
@@ -171,15 +187,28 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
 
     def _forms(self, argument: str) -> Iterator[MaskForm]:
         place = str(self.places[argument])
+        others = [each for name, each in self.places.items() if each and name.endswith("is_real")]
         # One with more axes may be added to the scores.
-        return forms_to_try(self.declaration, place, (2,) if place == "mask" else RANKS)
+        return forms_to_try(self.declaration, place, (2,) if place == "mask" else RANKS, others)
+
+    def form_what_is_required(self, plain: AnyInputs) -> None:
+        """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
+        masks = [name for name in self.required if name in self.forms]
+        forms_of = [[*self._forms(name)] for name in masks]
+        for forms in chain(zip(*forms_of, strict=True), product(*forms_of)) if masks else ():
+            self.forms.update(zip(masks, forms, strict=True))
+            if problem_of(self, plain) is None:
+                return
 
     def logits_in(self, returned: Any, shape: tuple[int, ...]) -> Tensor:
         """The logits of a call, of which the first axes are known."""
         logits = tensor_in(returned, ("logits",))
         if tuple(logits.shape[:-1]) != shape:
             sizes = ", ".join(map(str, shape))
-            raise LawBroken(f"logits have shape {tuple(logits.shape)}, expected ({sizes}, vocab)")
+            wrong = f"logits have shape {tuple(logits.shape)}, expected ({sizes}, vocab)"
+            if logits.ndim == len(shape) + 1 and logits.shape[-2] < shape[-1]:
+                raise Cropped(wrong, logits.shape[-2])
+            raise LawBroken(wrong)
         return logits
 
     def gradient_of_table(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import NotApplicable
+from headcheck.modules.copying import takes_hooks
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.modules.weights import BATCH_NORMS, set_dropout
 
@@ -24,11 +25,13 @@ def trained_without_dropout(module: Module, x: ModuleInputs) -> tuple[Module, li
         raise NotApplicable("it is a function, which has no modes")
     if any(isinstance(each, BATCH_NORMS) for each in trained.module.modules()):
         raise NotApplicable("its norms use the statistics of the batch in training")
+    if not takes_hooks(trained.module):
+        raise NotApplicable("it is TorchScript, whose answers in training are not watched")
     kinds: list[type] = []
     hook = trained.module.register_forward_hook(lambda _, given, returned: kinds.append(type(returned)))
     trained(x)
     usual, kinds[:] = {*kinds}, []
-    set_dropout(trained.module, 0.0)
+    _set_dropout(trained, 0.0)
     trained.set_mode(training=True)
     before = _drawn_so_far()
     try:
@@ -59,9 +62,17 @@ def trained_with_dropout(module: Module) -> Module:
     """The same subject with a fresh module in training, every dropout at a half. NotApplicable: it has no modes."""
     trained = module.unused()
     trained.set_mode(training=True)
-    assert trained.module is not None
-    set_dropout(trained.module, 0.5)
+    _set_dropout(trained, 0.5)
     return trained
+
+
+def _set_dropout(trained: Module, rate: float) -> None:
+    """Set every rate of dropout. NotApplicable: TorchScript holds one as a constant."""
+    assert trained.module is not None
+    try:
+        set_dropout(trained.module, rate)
+    except RuntimeError as constant:
+        raise NotApplicable(f"its dropout cannot be set: {constant}") from constant
 
 
 def in_either_mode(module: Module, x: ModuleInputs) -> Module:

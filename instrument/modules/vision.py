@@ -11,6 +11,7 @@ from headcheck.calling import DidNotReturn, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import takes_hooks
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
@@ -23,7 +24,10 @@ PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
 USUAL = "usual"
-AROUND = "name a module around it that returns logits (batch, classes), or states with the batch first"
+AROUND = (
+    "name a module around it that returns logits (batch, classes), or states with the batch first, "
+    "such as one entry of a dict"
+)
 DECLARE = "(where all images are of one size, declare other_sizes=false)"
 Pair = tuple[int, int]
 
@@ -164,7 +168,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
                 seen.append(given[0].detach().clone().cpu())
 
         parts = self.module.modules() if self.module is not None else ()
-        hooks = [part.register_forward_pre_hook(look) for part in parts]
+        hooks = [part.register_forward_pre_hook(look) for part in parts if takes_hooks(part)]
         try:
             self(x)
         finally:
@@ -227,7 +231,8 @@ class VisionSubject(ModuleSubject[ImageInputs]):
 
     def _sizes(self) -> dict[str, Pair]:
         """Of each outline, where a plain call takes it."""
-        if self.patch_size is None or self.declaration.image_size is not None:
+        said = self.declaration
+        if self.patch_size is None or said.image_size is not None or said.other_sizes is False:
             return {USUAL: self.image_size}
         rows, columns = self._grid_of(self.image_size)
         grids = {

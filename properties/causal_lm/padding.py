@@ -9,7 +9,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.tokens import missing_tokens
+from headcheck.modules.tokens import beside, missing_tokens
 
 PADDED = "is_real says which tokens there are; the others are a way of making a batch rectangular"
 
@@ -61,7 +61,6 @@ def padding_on_the_left_changes_nothing(model: CausalLMSubject, x: TokenInputs) 
     "gradients adds up.",
     needs=("is_real",),
     share=0.5,
-    unless=("padding=right",),
 )
 def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A padded sequence has the logits that it has alone, by the path of training too."""
@@ -70,7 +69,7 @@ def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: Tok
     with torch.enable_grad():
         wanted = model.output(padded).detach().cpu()
     real = wanted[:, : x.length] if side == "right" else wanted[:, -x.length :]
-    return model.close(real, model(x), x, "logits where gradients are wanted")
+    return model.close(real, model(x), x, f"logits where gradients are wanted, padded {beside(side)}")
 
 
 @law(
@@ -81,7 +80,6 @@ def padding_is_nothing_where_gradients_are_wanted(model: CausalLMSubject, x: Tok
     needs=("is_real",),
     given=(at_least(batch=2, length=3), one_in(2, at_least(batch=4, length=4))),
     share=1.5,
-    unless=("padding=right",),
 )
 def rows_of_different_lengths_are_each_itself_alone(
     model: CausalLMSubject, x: TokenInputs
@@ -94,7 +92,8 @@ def rows_of_different_lengths_are_each_itself_alone(
     together = model(x.but(is_real=real))
     for row, there in enumerate(real):
         alone = x.but(tokens=x.tokens[row : row + 1, there])
-        yield model.close(together[row : row + 1, there], model(alone), alone, f"logits of row {row}")
+        found, what = together[row : row + 1, there], f"logits of row {row}, padded {beside(side)}"
+        yield model.close(found, model(alone), alone, what)
 
 
 @law(
@@ -131,7 +130,6 @@ def a_mask_of_nothing_changes_nothing(model: CausalLMSubject, x: TokenInputs) ->
     "converted without overflow).",
     needs=("is_real",),
     share=0.25,
-    unless=("padding=right",),
 )
 def padding_is_nothing_under_autocast_too(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """A model that computes under autocast takes its mask there, and padding is as little as elsewhere."""
@@ -139,4 +137,4 @@ def padding_is_nothing_under_autocast_too(model: CausalLMSubject, x: TokenInputs
     narrow = model.under_autocast(x)
     padded = narrow(_padded(x, _filling(model, x, "padding"), side))
     found = padded[:, : x.length] if side == "right" else padded[:, -x.length :]
-    return narrow.close(found, narrow(x), x, "logits under autocast")
+    return narrow.close(found, narrow(x), x, f"logits under autocast, padded {beside(side)}")

@@ -10,6 +10,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, no
 from headcheck.copies import require_right_in_a_copy
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched, region_left_by
+from headcheck.modules.copying import parts_run
 from headcheck.modules.noise import scaled
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import LARGER, MODULES
@@ -98,6 +99,10 @@ def a_copy_is_a_module_of_its_own(
     original = module.newly_made()
     first = original(x)
     copied = original.copied()
+    assert original.module is not None
+    shared = parts_run(original.module, lambda: copied(x))
+    if shared:
+        raise LawBroken(f"the copy runs layers of the original, such as {shared[0]}")
     yield module.close(copied(x), first, x, "output of the copy")
     with scaled(_numbers(copied), GROWN):
         of_copy = copied(x)

@@ -1,19 +1,23 @@
 """What a module is made of: d_model = num_heads x head_dim."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.calling import REFUSALS, SubjectRaised, refused_on_purpose
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
+from headcheck.errors import SubjectError
 from headcheck.given import at_least
 from headcheck.laws import law
+from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 
 @law(
     source="Vaswani et al. 2017, section 3.2.2: d_k = d_model / h",
-    formula="d_model not a multiple of num_heads: ValueError or AssertionError when the module is made, or the first "
-    "call raises",
+    formula="d_model not a multiple of num_heads: an exception when the module is made, or by the first call; or "
+    "heads of d_k = floor(d_model / h), w_q, w_k, w_v: d_model -> h d_k, w_o: h d_k -> d_model",
     guards="A head_dim rounded down: some dims lost, or a reshape that mixes tokens (document 004).",
     needs=("sizes",),
     given=(at_least(heads=2),),
@@ -22,28 +26,51 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 def widths_that_heads_do_not_divide_are_refused(
     attention: MultiHeadSubject, x: MultiHeadInputs
 ) -> Comparison:
-    """A d_model that is no multiple of num_heads is refused when the module is made, or by its first call.
+    """A d_model that is no multiple of num_heads is refused when the module is made, or by its first call; or the
+    projections lead to heads of a whole width and back, and lose nothing, as in Llama.
 
     Where none is lost by rounding, heads of a whole width cannot be cut: view, unflatten and the like raise.
     """
     d_model, heads = x.case.d_model + 1 + x.case.seed % (x.heads - 1), x.heads
-    sizes = f"d_model = {d_model} with num_heads = {heads}"
-    try:
-        made = attention.of_sizes(d_model, heads, x)
-    except SubjectRaised as raised:
-        if not isinstance(raised.problem, ValueError | AssertionError):
-            raise
-        return none("modules of such sizes")
     given = {
         name: x.random(name, *tensor.shape[:2], d_model)
         for name in ("query", "key", "value")
         if (tensor := getattr(x, name)) is not None
     }
     try:
+        made = attention.of_sizes(d_model, heads, x)
+    except SubjectRaised as raised:
+        refused = isinstance(raised.problem, (RuntimeError, *REFUSALS))
+        if not refused and not refused_on_purpose(raised.problem):
+            raise
+        return none("modules of such sizes")
+    try:
         made(x.masked(None).but(is_real=None, **given))
     except SubjectRaised:
         return none("modules of such sizes")
-    raise LawBroken(f"a module of {sizes} was made, and called, without a word")
+    whole = x.masked(None).but(is_real=None, weights=_between(d_model, x), **given)
+    try:
+        found = made(whole)
+    except (SubjectError, SubjectRaised) as problem:
+        sizes = f"d_model = {d_model} with num_heads = {heads}"
+        raise LawBroken(f"a module of {sizes} was made, and called, without a word") from problem
+    nothing = torch.zeros(1, 1, whole.query.shape[1], whole.keys.shape[1], dtype=torch.float64)
+    exact = with_bias(whole, nothing, attention.visible(whole))
+    what = f"output of a module of d_model = {d_model} with num_heads = {heads}"
+    return within(found, exact, output_bound(whole, attention.found.unit), what)
+
+
+def _between(d_model: int, x: MultiHeadInputs) -> dict[str, Tensor]:
+    """Weights of these heads between another d_model and itself."""
+
+    def shape(name: str) -> list[int]:
+        rows, *columns = x.weights[name].shape
+        return [
+            d_model if name in ("w_o", "b_o") else rows,
+            *(columns if name == "w_o" else [d_model] * len(columns)),
+        ]
+
+    return {name: x.random(f"other {name}", *shape(name)).double() for name in x.weights}
 
 
 @law(

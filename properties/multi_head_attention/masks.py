@@ -50,7 +50,7 @@ def masking_keys_is_leaving_them_out(attention: MultiHeadSubject, x: MultiHeadIn
     kept = attention.some_keys(x)
     masked = x.masked(kept.expand(len(x.query), 1, x.query.shape[1], -1))
     rows = kept.nonzero()[:, 0]
-    alone = x.with_keys(rows)
+    alone = attention.bare(x.with_keys(rows))
     return attention.close_between(x.rows_of(attention(masked), rows), attention(alone), masked, alone)
 
 
@@ -218,8 +218,9 @@ def under_a_causal_mask_later_tokens_do_not_matter(
 )
 def a_mask_of_nothing_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """A mask that hides nothing gives what no mask gives."""
-    whole = torch.ones(len(x.query), 1, x.query.shape[1], x.keys.shape[1], dtype=torch.bool)
-    return attention.close(attention(x.masked(whole)), attention(x), x)
+    if attention.declaration.causal == "unless-masked":
+        raise NotApplicable("is causal unless it is given a mask")
+    return attention.close(attention(x.nothing_hidden()), attention(x), x)
 
 
 @law(
@@ -231,6 +232,7 @@ def a_mask_of_nothing_changes_nothing(attention: MultiHeadSubject, x: MultiHeadI
 )
 def a_key_mask_is_a_mask_of_every_query(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """A mask of the keys does what the same mask does that is written for every query."""
+    x = attention.bare(x)
     seen = x.visible().expand(-1, -1, x.query.shape[1], -1)
     if x.is_real is None or not any(can_say(shape, seen) for shape in attention.found.mask_shapes):
         seen = seen[:1].expand(len(x.query), -1, -1, -1)

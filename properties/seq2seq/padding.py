@@ -10,7 +10,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least, one_in
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqCase, Seq2SeqSubject
-from headcheck.modules.tokens import missing_tokens
+from headcheck.modules.tokens import beside, missing_tokens
 
 PADDED = "a mask says which tokens there are; the others are a way of making a batch rectangular"
 Which = Literal["source", "target"]
@@ -44,13 +44,12 @@ def _padded(x: PairInputs, which: Which, filling: Tensor, side: str) -> PairInpu
     guards="A mask of the source that the encoder gets and the attention to the memory does not.",
     needs=("source_is_real",),
     share=1.5,
-    unless=("padding=right",),
 )
 def padding_the_source_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """With padding beside the source, on either side, the logits are those without."""
     side = _side(model, x)
     padded = _padded(x, "source", _filling(model, x, "source"), side)
-    return model.close(model(padded), model(x), x, f"logits, the source padded on the {side}")
+    return model.close(model(padded), model(x), x, f"logits, the source padded {beside(side)}")
 
 
 @law(
@@ -59,14 +58,13 @@ def padding_the_source_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> 
     guards="A mask of padding that takes the place of the causal one (MSK-07: keras 23040), positions that count it.",
     needs=("target_is_real",),
     share=1.5,
-    unless=("padding=right",),
 )
 def padding_the_target_changes_nothing(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """With padding beside the target, on either side, the logits of its tokens are those without."""
     side, length = _side(model, x), x.target.shape[1]
     padded = model(_padded(x, "target", _filling(model, x, "target"), side))
     real = padded[:, :length] if side == "right" else padded[:, -length:]
-    return model.close(real, model(x), x, f"logits, the target padded on the {side}")
+    return model.close(real, model(x), x, f"logits, the target padded {beside(side)}")
 
 
 @law(
@@ -95,27 +93,27 @@ def what_stands_in_padding_does_not_matter(model: Seq2SeqSubject, x: PairInputs)
         one_in(2, at_least(batch=4, source_len=4, target_len=4)),
     ),
     share=1.5,
-    unless=("padding=right",),
 )
 def pairs_of_different_lengths_are_each_itself_alone(
     model: Seq2SeqSubject, x: PairInputs
 ) -> Iterator[Comparison]:
     """In a batch of pairs of different lengths each pair is what it is alone."""
     real: dict[str, Tensor] = {}
+    side = _side(model, x)
     for which in ("source", "target"):
         if model.has(f"{which}_is_real"):
             tokens = getattr(x, which)
             rows, length = tokens.shape
             missing = missing_tokens(rows, length, x.generator(f"missing of the {which}"))
             there = torch.arange(length) >= missing[:, None]
-            real[which] = there if _side(model, x) == "left" else there.flip(1)
+            real[which] = there if side == "left" else there.flip(1)
     together = model(x.but(**{f"{which}_is_real": there for which, there in real.items()}))
     for row in range(len(together)):
         kept = {which: there[row] for which, there in real.items()}
         alone = x.picked(torch.tensor([row]))
         alone = alone.but(**{which: getattr(alone, which)[:, there] for which, there in kept.items()})
         found = together[row : row + 1, kept.get("target", slice(None))]
-        yield model.close(found, model(alone), alone, f"logits of pair {row}")
+        yield model.close(found, model(alone), alone, f"logits of pair {row}, padded {beside(side)}")
 
 
 @law(
@@ -166,10 +164,11 @@ def a_mask_of_one_says_nothing_of_the_other(model: Seq2SeqSubject, x: PairInputs
     "converted without overflow).",
     needs=("source_is_real",),
     share=0.25,
-    unless=("padding=right",),
 )
 def padding_is_nothing_under_autocast_too(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """A model that computes under autocast takes its masks there, and padding is as little as elsewhere."""
     narrow = model.under_autocast(x)
-    padded = _padded(x, "source", _filling(model, x, "source"), _side(model, x))
-    return narrow.close(narrow(padded), narrow(x), x, "logits under autocast")
+    side = _side(model, x)
+    padded = _padded(x, "source", _filling(model, x, "source"), side)
+    what = f"logits under autocast, the source padded {beside(side)}"
+    return narrow.close(narrow(padded), narrow(x), x, what)

@@ -262,6 +262,25 @@ def heads_merged_in_the_output(call: Call) -> Tensor:
     return output.transpose(1, 2).flatten(-2)
 
 
+@variant("The length stands first, the output merges the heads, and nothing is declared.")
+def length_first_and_heads_merged(call: Call) -> Tensor:
+    output: Tensor = _in_order(call, "sbhd")
+    return output.flatten(-2)
+
+
+@variant("All heads stand on the last axis of the output, beside something else, and nothing is declared.")
+def heads_merged_beside_something(call: Call) -> Any:
+    output: Tensor = clean.attention(call)
+    return output.transpose(1, 2).flatten(-2), None
+
+
+@variant("Tensors are the tokens of one sequence (length, heads, dim), and nothing is declared.")
+def one_sequence_length_first(call: Call) -> Tensor:
+    inner = {name: torch.einsum("shd->hsd", getattr(call, name))[None] for name in ("query", "key", "value")}
+    output: Tensor = clean.attention(call.but(**inner))
+    return output[0].transpose(0, 1)
+
+
 @variant(
     "Every call is causal, and no argument says so.",
     declares={"always": {"is_causal": True}},

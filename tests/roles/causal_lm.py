@@ -443,6 +443,77 @@ def padding_by_token() -> nn.Module:
     return model
 
 
+class Limited(Small):
+    """What is kept has eight rows; of more than 32 tokens the last ones are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = torch.zeros(8, 32, 8)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = super().embed(tokens, positions)
+        filled = self.kept.to(x, copy=True)
+        filled[: len(x), : x.shape[1]] = x
+        return filled[: len(x), : x.shape[1]]
+
+    def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(tokens[:, -32:])
+
+
+@right("Eight sequences at most, and logits of the last 32 tokens.")
+def of_eight_rows_and_32_tokens() -> nn.Module:
+    return Limited()
+
+
+class MaskedAlways(nn.Module):
+    """It does not do without a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Small()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.model(input_ids, attention_mask > 0)
+
+
+@right("A mask of padding is asked for.")
+def mask_asked_for() -> nn.Module:
+    return MaskedAlways()
+
+
+class AddedAlways(nn.Module):
+    """The same, by numbers of four axes that are added to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Alibi()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.model(input_ids, attention_mask)
+
+
+@right("Numbers that are added to the scores are asked for.", mask_kind="additive")
+def added_mask_asked_for() -> nn.Module:
+    return AddedAlways()
+
+
+class InTorchScript(nn.Module):
+    """Compiled by torch.jit, so that no hook can be had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(VOCAB, 6), nn.Linear(6, VOCAB)
+        self.cell = nn.GRU(6, 6, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.cell(self.table(tokens))[0])
+
+
+@right("A GRU in TorchScript.")
+def scripted() -> nn.Module:
+    return torch.jit.script(InTorchScript())
+
+
 @right("One token only: there is nothing to choose.", vocab=1)
 def one_token() -> nn.Module:
     model = Small()

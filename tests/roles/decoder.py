@@ -109,6 +109,30 @@ def torch_stack() -> nn.Module:
     return nn.TransformerDecoder(layer, 2, nn.LayerNorm(9))
 
 
+@right("The mask of the memory is True at what is real, under a name that says padding.")
+def padding_in_the_name() -> nn.Module:
+    class Right(Layer):
+        def forward(  # type: ignore[override]
+            self, x: Tensor, memory: Tensor, encoder_padding_mask: Tensor | None = None
+        ) -> Tensor:
+            return super().forward(x, memory, None, encoder_padding_mask)
+
+    return Right()
+
+
+@right("A table of 24 positions, of which the first are added.", positions=True, max_length=24)
+def table_of_positions() -> nn.Module:
+    class Right(Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(24, WIDTH))
+
+        def forward(self, x: Tensor, memory: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x + self.table[: x.shape[1]], memory)
+
+    return Right()
+
+
 @right("Masks of numbers, the memory's first by name, asked for.")
 def masks_of_numbers() -> nn.Module:
     class Right(Layer):

@@ -286,6 +286,39 @@ def sinusoids_first_post_norm() -> nn.Module:
     return Right()
 
 
+@right("Two registers before the sequence, seen by all and cut off at the end.", only_tokens=False)
+def registers() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.registers = nn.Parameter(torch.randn(1, 2, WIDTH))
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            before = self.registers.expand(len(x), -1, -1)
+            real = None if is_real is None else nn.functional.pad(is_real, (2, 0), value=True)
+            return super().forward(torch.cat([before, x], dim=1), real)[:, 2:]
+
+    return Right()
+
+
+@right(
+    "An additive mask beside a causal one, so that padding behind a sequence is never seen.",
+    mask_kind="additive",
+    positions=True,
+    full_context=False,
+)
+def additive_beside_causal() -> nn.Module:
+    class Right(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -1e9)
+            return scores if is_real is None else scores + is_real
+
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            return super().forward(x, mask)
+
+    return Right()
+
+
 @right("A function without a module, which says how wide a state is.", d_model=3)
 def plain_function(x: Tensor, is_real: Tensor | None = None) -> Tensor:
     mask = None if is_real is None else is_real[:, None, :]

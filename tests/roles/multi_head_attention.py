@@ -440,21 +440,128 @@ class ThreeAxes(Plain):
         return self.merge(self.weigh(self.masked(self.scores(q, k), mask)) @ v) @ self.kernel_o
 
 
+@right("Heads of a whole width, whatever d_model is: the projections lead there and back, as in Llama.")
+def of_any_width(d_model: int, num_heads: int) -> nn.Module:
+    return OfAnyWidth(d_model, num_heads)
+
+
+@right("Widths that the heads do not divide are refused by a RuntimeError of the maker.")
+def refusing(d_model: int, num_heads: int) -> nn.Module:
+    if d_model % num_heads:
+        raise RuntimeError("d_model must be divisible by num_heads")
+    return Plain(d_model, num_heads)
+
+
+@right("As Qwen2 has it: causal where no mask is given, which says everything.", causal="unless-masked")
+class CausalUnlessMasked(Plain):
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        if attention_mask is None:
+            attention_mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        output: Tensor = super().forward(x, x, x, attention_mask)
+        return output
+
+
+@right("The same, never given a mask.", causal=True, masks=())
+class GivenNoMask(CausalUnlessMasked):
+    pass
+
+
+@right("As BERT has it: a mask for self-attention, and one for keys of another sequence.")
+class AMaskForEachSequence(Plain):
+    def forward(
+        self,
+        x: Tensor,
+        encoder_hidden_states: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        mask = attention_mask if encoder_hidden_states is None else encoder_attention_mask
+        keys = x if encoder_hidden_states is None else encoder_hidden_states
+        output: Tensor = super().forward(x, keys, keys, mask)
+        return output
+
+
+@right("As ESPnet has it: (n_head, n_feat), and a mask that has to be given, be it None.")
+class MaskOrNone(Plain):
+    def __init__(self, n_head: int, n_feat: int) -> None:
+        super().__init__(n_feat, n_head)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Any:
+        return super().forward(query, key, value, mask)
+
+
+@right("A mask has to be given, and not None.")
+class AlwaysMasked(Plain):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Any:  # type: ignore[override]
+        return super().forward(query, key, value, mask.bool())
+
+
+@right("One bare weight for q, k and v, and their biases by heads, in a parameter of three axes.")
+class BiasOfThreeAxes(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        del self.w_q, self.w_k, self.w_v
+        self.qkv = nn.Parameter(torch.empty(d_model, 3 * d_model))
+        self.qkv_bias = nn.Parameter(torch.empty(3, num_heads, self.head_dim))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        made = (x @ self.qkv).unflatten(-1, (3, self.num_heads, self.head_dim)) + self.qkv_bias
+        q, k, v = made.permute(2, 0, 3, 1, 4)
+        output: Tensor = self.w_o(self.merge(self.weigh(self.masked(self.scores(q, k), mask)) @ v))
+        return output
+
+
+@right("As d2l has it: lazy layers, which have no weights before the first call.")
+class Lazy(Plain):
+    def __init__(self, num_hiddens: int, num_heads: int) -> None:
+        super().__init__(num_hiddens, num_heads)
+        self.w_q, self.w_k = nn.LazyLinear(num_hiddens), nn.LazyLinear(num_hiddens)
+        self.w_v, self.w_o = nn.LazyLinear(num_hiddens), nn.LazyLinear(num_hiddens)
+
+
 # Wrong: what one is made of.
 
 
-@wrong(
-    "head_dim is rounded down.",
-    breaks="construction/widths-that-heads-do-not-divide-are-refused",
-    real="document 004, line 22",
-)
-class RoundedDown(Plain):
+class OfAnyWidth(Plain):
+    """head_dim is rounded down, and the heads lie between projections of their own width, as in Llama."""
+
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__(num_heads, num_heads)
-        self.head_dim = d_model // num_heads
+        self.d_model, self.head_dim = d_model, d_model // num_heads
         width = num_heads * self.head_dim
         self.w_q, self.w_k = nn.Linear(d_model, width), nn.Linear(d_model, width)
         self.w_v, self.w_o = nn.Linear(d_model, width), nn.Linear(width, d_model)
+
+
+@wrong(
+    "head_dim is rounded down: tokens are cut into heads as if they were one long row.",
+    breaks="construction/widths-that-heads-do-not-divide-are-refused",
+    real="document 004, line 22",
+)
+class RoundedDown(OfAnyWidth):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.w_q, self.w_k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.w_v, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1, self.num_heads, self.head_dim).transpose(1, 2)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads.transpose(1, 2).reshape(len(heads), -1, self.d_model)
+
+
+@wrong(
+    "head_dim is rounded down: what does not fit into the heads is cut off.",
+    breaks="construction/widths-that-heads-do-not-divide-are-refused",
+)
+class CutOff(OfAnyWidth):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, d_model) for _ in "qkv")
+
+    def split(self, x: Tensor) -> Tensor:
+        return super().split(x[..., : self.num_heads * self.head_dim])
 
 
 # Wrong by some paths only.

@@ -186,6 +186,50 @@ def torch_pre_norm() -> nn.Module:
     return Torch(norm_first=True)
 
 
+class Tutorial(nn.Module):
+    """The names of torch's tutorial of translation, all of masks that are True at padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Torch()
+
+    def forward(
+        self,
+        src: Tensor,
+        trg: Tensor,
+        src_padding_mask: Tensor | None = None,
+        tgt_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        return self.model(src, trg, src_padding_mask, tgt_padding_mask, memory_key_padding_mask)
+
+
+@right(
+    "Masks by names that leave it open what True says, and one beside them that does not.", padding=("right",)
+)
+def masks_of_the_tutorial() -> nn.Module:
+    return Tutorial()
+
+
+class OpenNames(Pair):
+    """Nothing but a trial tells what True says."""
+
+    def forward(  # type: ignore[override]
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_padding_mask: Tensor | None = None,
+        tgt_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        source, target = (None if each is None else ~each for each in (src_padding_mask, tgt_padding_mask))
+        return super().forward(src, tgt, source, target)
+
+
+@right("Masks that are True at padding, by names that leave it open.")
+def masks_of_open_names() -> nn.Module:
+    return OpenNames()
+
+
 class CallersMasks(nn.Module):
     """The masks are the caller's, (batch, 1, 1, source_len) and (batch, 1, target_len, target_len), and asked for."""
 

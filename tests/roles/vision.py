@@ -172,6 +172,27 @@ def of_one_size() -> nn.Module:
     return Bare()
 
 
+@right(
+    "Patches, and two by two of them merged, which drops an odd one; images are of one size.",
+    other_sizes=False,
+)
+def in_two_stages() -> nn.Module:
+    class Stages(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.merged, self.head = (
+                nn.Conv2d(3, 8, 4, 4),
+                nn.Conv2d(8, 8, 2, 2),
+                nn.Linear(8, 5),
+            )
+
+        def forward(self, images: Tensor) -> Tensor:
+            states = self.merged(functional.gelu(self.patches(images)))
+            return self.head(functional.gelu(states).flatten(2).mean(dim=-1))
+
+    return Stages()
+
+
 # Wrong
 
 

@@ -77,6 +77,12 @@ class MultiHeadInputs(ModuleInputs):
         """The same inputs with another mask."""
         return replace(self, may_attend=may_attend, is_causal=False, beside_causal=False)
 
+    def nothing_hidden(self) -> Self:
+        """The same inputs with a mask that hides nothing."""
+        return self.masked(
+            torch.ones(len(self.query), 1, self.query.shape[1], self.keys.shape[1], dtype=torch.bool)
+        )
+
     def weighing(self, **changes: Tensor) -> Self:
         """The same inputs with some weights replaced."""
         return replace(self, weights=self.weights | changes)

@@ -40,10 +40,12 @@ class MultiHeadAttention(Declaration):
     """Whether the batch is the first axis, or the second; None: as the module's own batch_first says, or True."""
     max_length: int | None = None
     """The most tokens that a sequence may have; None: any, but for what plain calls refuse in so many words."""
-    causal: bool = False
-    """Whether every query sees itself and what is before it only, without being told."""
+    causal: bool | Literal["unless-masked"] = False
+    """Whether every query sees itself and what is before it only, without being told; 'unless-masked': so it is in a
+    call without attn_mask, which otherwise says everything, as `is_causal = attention_mask is None` has it."""
     masks: tuple[str, ...] | None = None
-    """The kinds of mask: 'boolean', 'additive'; None: those that work on a plain call."""
+    """The kinds of attn_mask: 'boolean', 'additive'; () where none is ever given; None: those that work on a plain
+    call."""
     key_masks: tuple[str, ...] | None = None
     """The kinds of key_mask; None: as `masks` where that names 'boolean', and otherwise those that work on a plain
     call, 'additive' if a finite number is added too: a mask that knows -inf alone is one of booleans."""
@@ -74,6 +76,10 @@ class MultiHeadAttention(Declaration):
         "value": ("value", "values", "v", "V", "x_value", "x_v"),
         "attn_mask": ("attn_mask", "mask", "attention_mask", "may_attend", "src_mask"),
         "key_mask": ("key_padding_mask", "key_mask", "padding_mask", "kv_mask", "is_real"),
+        "cross_mask": (
+            *("encoder_attention_mask", "cross_attention_mask", "cross_attn_mask", "context_mask"),
+            *("memory_mask", "enc_mask"),
+        ),
         "is_causal": ("is_causal", "causal"),
         "need_weights": (
             *("need_weights", "return_weights", "return_attention", "output_attentions"),
@@ -82,6 +88,7 @@ class MultiHeadAttention(Declaration):
         "average": ("average_attn_weights",),
     }
     ALLOWED: ClassVar = {
+        "causal": (False, True, "unless-masked"),
         "fused": ("by-part", "by-head", None),
         "bare": ("in-out", "out-in", None),
         "true_means": ("keep", "block", None),

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
@@ -24,11 +23,11 @@ from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.projections import Layout
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.units import unit_that_explains
-from headcheck.reference.masks import causal
+from headcheck.modules.subject import problem_of
 from headcheck.signatures import not_recognised
-from headcheck.verdict import IF_MEANT, Hint
 
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
+Outcome = tuple[bool | None, bool, bool]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
 TRIALS, SIXTEEN = 4, 16
@@ -47,7 +46,7 @@ def find(build: Build, subject: MultiHeadSubject) -> list[str]:
     found.unit = unit
     found.empty_rows = _empty_rows(build, subject)
     found.weights = _weights(build, subject)
-    return [*_notes(subject), *_causal_note(build, subject)]
+    return _notes(build, subject)
 
 
 def _in_a_wide_format(build: Build, subject: MultiHeadSubject) -> MultiHeadSubject:
@@ -67,13 +66,15 @@ def _unit(build: Build, subject: MultiHeadSubject) -> float:
 
 
 def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:
-    """A plain call in which no two axes that could be confused have the same length."""
+    """A plain call in which no two axes that could be confused have the same length.
+
+    The batch is the longest, so that a mask of four axes does not pass through a slice that is meant for two.
+    """
     heads = subject.heads or 3
     head_dim = subject.d_model // heads if subject.d_model else 2
     if subject.d_model is None:
         heads, head_dim = subject.made_near(heads, head_dim)
-    batch = 3 if heads in (1, 2) else 2
-    q_len, kv_len = [n for n in (5, 6, 7, 8, 9) if n not in (heads, batch, heads * batch)][:2]
+    q_len, kv_len, batch = [n for n in (4, 5, 6, 7) if n != heads][:3]
     mode = "cross" if subject.has("cross") else "self"
     case = MultiHeadCase(
         dtype=subject.dtypes[0],
@@ -81,12 +82,17 @@ def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHe
         heads=heads,
         head_dim=head_dim,
         q_len=q_len,
-        kv_len=kv_len if mode == "cross" else q_len,
+        kv_len=kv_len,
         mode=mode,
         values="normal",
         seed=1,
-    )
-    return build(case.but(**changes), subject)
+    ).but(**changes)
+    return build(case.but(kv_len=q_len) if case.mode == "self" else case, subject)
+
+
+def masked_trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:
+    """A plain call with a mask: of self-attention where calls with another sequence ignore it."""
+    return trial(build, subject, **({"mode": "self"} if subject.found.of_self else {}), **changes)
 
 
 def agrees(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool | None:
@@ -113,23 +119,24 @@ def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
 
 def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     place, declared, found = subject.places["attn_mask"], subject.declaration, subject.found
-    if not place:
+    if not place or declared.masks == ():
+        subject.places["cross_mask"] = None
         return
     means = ["keep"] if place != "attn_mask" else ["block", "keep"]
     means = [declared.true_means] if declared.true_means else means
     kinds, shapes = declared.masks or ("boolean", "additive"), declared.mask_shapes or MASK_SHAPES
-    outcome = {key: _outcome(build, subject, *key) for key in product(means, kinds, shapes)}
-    right = [key for key, (agreed, _) in outcome.items() if agreed]
+    outcome = _outcomes(build, subject, list(product(means, kinds, shapes)))
+    right = [key for key, (agreed, *_) in outcome.items() if agreed]
     sure = [key[0] for key in right if key[1] == "boolean"]  # An additive mask is the same in either meaning.
     found.true_means = sure[0] if sure else _hiding(build, subject, means, shapes)
-    read = [key[1:] for key, (_, is_read) in outcome.items() if is_read and key[0] == found.true_means]
+    read = [key[1:] for key, (_, is_read, _) in outcome.items() if is_read and key[0] == found.true_means]
     if right:
         all_read, known = read, {each[2] for each in right} | {*UNAMBIGUOUS}
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
         found.read_otherwise = tuple(dict.fromkeys(shape for _, shape in all_read if shape not in known))
     elif not read:
         # Booleans are added as numbers, or raise: numbers are meant, and what becomes of them is for laws to judge.
-        wrong = [key[2] for key, (agreed, _) in outcome.items() if agreed is False and key[1] == "additive"]
+        wrong = [key[2] for key, (agreed, *_) in outcome.items() if agreed is False and key[1] == "additive"]
         read = [("additive", shape) for shape in wrong if not _means_one_and_zero(build, subject, shape)]
     found.mask_forms = tuple(
         (kind, shape)
@@ -140,16 +147,16 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
 
 def _hiding(build: Build, subject: MultiHeadSubject, means: Sequence[str], shapes: Sequence[str]) -> str:
     """Of meanings under which all answers are wrong, that by which hidden keys have no influence; or the first."""
-    hides = (each for each in means for shape in shapes if _hides(build, subject, each, shape))
+    hides = (each for each in means for shape in shapes if hides_keys(build, subject, each, "boolean", shape))
     return next(hides, means[0]) if len(means) > 1 else means[0]
 
 
-def _hides(build: Build, subject: MultiHeadSubject, true_means: str, shape: str) -> bool:
-    """Whether a boolean mask of this meaning and shape makes the answer independent of the keys that it hides."""
+def hides_keys(build: Build, subject: MultiHeadSubject, true_means: str, kind: str, shape: str) -> bool:
+    """Whether a mask of this meaning, kind and shape makes the answer independent of the keys that it hides."""
     before = subject.found
-    subject.found = replace(before, true_means=true_means, mask_forms=(("boolean", shape),))
+    subject.found = replace(before, true_means=true_means, mask_forms=((kind, shape),))
     try:
-        x = trial(build, subject, mask="keys", mask_shape=shape, mask_kind="boolean")
+        x = masked_trial(build, subject, mask="keys", mask_shape=shape, mask_kind=kind)
         hidden = ~x.visible().any(dim=2).any(dim=1)
         # Where the keys are the queries, too, those that are not hidden are looked at.
         rows = ~hidden if x.key is None else torch.ones(x.query.shape[:2], dtype=torch.bool)
@@ -161,21 +168,65 @@ def _hides(build: Build, subject: MultiHeadSubject, true_means: str, shape: str)
         subject.found = before
 
 
-def _outcome(
-    build: Build, subject: MultiHeadSubject, true_means: str, kind: str, shape: str
-) -> tuple[bool | None, bool]:
-    """Whether a mask of this polarity, kind and shape gives the exact answer, and whether it is read at all."""
+def _outcomes(
+    build: Build, subject: MultiHeadSubject, tried: list[tuple[str, str, str]]
+) -> dict[tuple[str, str, str], Outcome]:
+    """What becomes of each form of a mask: in calls of self-attention where others ignore it, and these do not.
+
+    Then a parameter that is named for it takes the mask of the others; where the mask acts there, it is another mask.
+    """
+    found = subject.found
+    everywhere = {key: _outcome(build, subject, *key) for key in tried}
+    if subject.has("cross") and not any(acts for *_, acts in everywhere.values()):
+        found.of_self = True
+        in_self = {key: _outcome(build, subject, *key) for key in tried}
+        if any(acts for *_, acts in in_self.values()):
+            return in_self
+        found.of_self = False
+    subject.places["cross_mask"] = None
+    return everywhere
+
+
+def _outcome(build: Build, subject: MultiHeadSubject, true_means: str, kind: str, shape: str) -> Outcome:
+    """Whether a mask of this polarity, kind and shape gives the exact answer, is read at all, and changes anything."""
     before = subject.found
     subject.found = replace(before, true_means=true_means, mask_forms=((kind, shape),))
     mask = "keys" if shape in KEY_SHAPES else "by-head" if "h" in shape else "random"
     try:
-        x = trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
+        x = masked_trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
         agreed = agrees(subject, x)
         undeclared = kind == "additive" and subject.declaration.masks is None
         is_read = _is_read(subject, x, kind, agreed)
-        return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x))
+        acts = bool(agreed) or (agreed is False and _acts(subject, x))
+        return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x)), acts
     finally:
         subject.found = before
+
+
+def _acts(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
+    """Whether a mask that a call takes changes anything."""
+    try:
+        return not torch.equal(subject(x), subject(x.masked(None)))
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return True
+
+
+def works_with_a_mask_of_nothing(build: Build, subject: MultiHeadSubject) -> bool:
+    """Whether a module that asks for attn_mask, and does not take None, takes one that hides nothing.
+
+    It is given one from then on wherever there is no other.
+    """
+    found, declared = subject.found, subject.declaration
+    if "attn_mask" not in subject.required("attn_mask") or declared.masks == ():
+        return False
+    found.needs_mask = True
+    shapes = declared.mask_shapes or MASK_SHAPES
+    for kind, shape in product(declared.masks or ("boolean", "additive"), shapes):
+        found.mask_forms = ((kind, shape),)
+        if problem_of(subject, trial(build, subject)) is None:
+            return True
+    found.needs_mask, found.mask_forms = False, ()
+    return False
 
 
 def _means_one_and_zero(build: Build, subject: MultiHeadSubject, shape: str) -> bool:
@@ -183,7 +234,9 @@ def _means_one_and_zero(build: Build, subject: MultiHeadSubject, shape: str) -> 
     before = subject.found
     subject.found = replace(before, mask_forms=(("additive", shape),))
     try:
-        return _takes_for_booleans(subject, trial(build, subject, mask_shape=shape, mask_kind="additive"))
+        return _takes_for_booleans(
+            subject, masked_trial(build, subject, mask_shape=shape, mask_kind="additive")
+        )
     finally:
         subject.found = before
 
@@ -241,7 +294,7 @@ def _takes_for_booleans(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
     """Whether a finite number in a mask hides its key, or 0 does, be weights asked for or not."""
     whole = (len(x.query), 1, x.query.shape[1], x.keys.shape[1])
     odd = (torch.arange(whole[-1]) % 2 == 1).expand(whole)
-    given = x.masked(torch.ones(whole, dtype=torch.bool)).but(score_bias=odd.to(x.query.dtype))
+    given = x.nothing_hidden().but(score_bias=odd.to(x.query.dtype))
     exact = [subject.exact(x.masked(seen)) for seen in (odd, ~odd)]
     try:
         answers = [subject(given.but(case=x.case.but(need_weights=asked))) for asked in (False, True)]
@@ -257,9 +310,8 @@ def _is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: b
         return bool(agreed)
     block = subject.found.true_means if x.is_real is None else subject.found.key_true_means
     seen = x.visible()
-    exact = with_bias(
-        x, (seen if block == "keep" else ~seen).double(), subject.visible(x.masked(None).but(is_real=None))
-    )
+    whole = subject.visible(x.nothing_hidden().but(is_real=None))
+    exact = with_bias(x, (seen if block == "keep" else ~seen).double(), whole)
     return within(subject(x), exact, output_bound(x, subject.found.unit)).broken
 
 
@@ -302,9 +354,10 @@ def _weights(build: Build, subject: MultiHeadSubject) -> str:
     return ""
 
 
-def _notes(subject: MultiHeadSubject) -> list[str]:
+def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
     found, notes = subject.found, []
-    if found.unit > torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2:
+    coarse = found.unit > torch.finfo(getattr(torch, subject.dtypes[0])).eps / 2
+    if coarse and agrees(subject, trial(build, subject)):
         notes.append(f"it rounds inside to {found.unit:.2g} of a number")
     if found.mask_shapes:
         shapes, kinds = ", ".join(found.mask_shapes), " or ".join(found.masks)
@@ -317,7 +370,15 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
             f"{subject.places['attn_mask']} of shape {shapes} is read in another way than torch reads it, and is not "
             "judged; where torch's is meant, declare mask_shapes"
         )
-    if not found.mask_shapes and subject.places["attn_mask"]:
+    if found.of_self:
+        others = (
+            subject.places["cross_mask"] or "none, under a name that is known; declare arguments.cross_mask"
+        )
+        notes.append(
+            f"{subject.places['attn_mask']} acts in self-attention alone; the mask of calls with keys of another "
+            f"sequence is {others}"
+        )
+    if not found.mask_shapes and subject.places["attn_mask"] and subject.declaration.masks != ():
         notes.append(f"{subject.places['attn_mask']} works in no shape that is known; declare mask_shapes")
     if subject.has("key_mask"):
         kinds = " or ".join(found.key_masks)
@@ -333,21 +394,3 @@ def _notes(subject: MultiHeadSubject) -> list[str]:
         cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
         notes.append(f"{said}; if one is a mask, {cures}" if masks else said)
     return notes
-
-
-def _causal_note(build: Build, subject: MultiHeadSubject) -> list[Hint]:
-    """Whether a plain call, in which nothing is hidden, is right only as if it were causal."""
-    if subject.declaration.causal:
-        return []
-    case = trial(build, subject).case
-    x = build(case.but(mode="self", kv_len=case.q_len), subject)
-    past = causal(case.q_len, case.q_len).expand(case.batch, 1, -1, -1)
-    if agrees(subject, x) is not False or not agrees_with(subject, x, subject.exact(x.masked(past))):
-        return []
-    return [Hint(f"a plain call is right with --declare causal=True, {IF_MEANT}")]
-
-
-def require_whole_heads(subject: MultiHeadSubject) -> None:
-    """SubjectError: the width of a module of one size is not its number of heads times a head_dim."""
-    if subject.d_model and subject.heads and subject.d_model % subject.heads:
-        raise SubjectError(f"d_model = {subject.d_model} is not num_heads = {subject.heads} times a head_dim")

@@ -70,22 +70,24 @@ class Place:
     """One canonical weight: the parameters that hold it, one after the other along its first axis."""
 
     parts: tuple[tuple[Tensor, View], ...]
+    is_bias: bool = False
 
     def write(self, weight: Tensor) -> None:
         """Put a canonical weight there. SubjectError: it does not fit."""
-        pieces = weight.chunk(len(self.parts))
-        for (parameter, view), piece in zip(self.parts, pieces, strict=True):
-            place = view(parameter.detach())
-            if place.numel() != piece.numel():
-                wanted, there = tuple(piece.shape), tuple(place.shape)
-                raise SubjectError(f"a weight of shape {wanted} does not fit into {there}; {DECLARE}")
+        places = [view(parameter.detach()) for parameter, view in self.parts]
+        pieces = weight.chunk(len(places))
+        if [each.numel() for each in places] != [each.numel() for each in pieces]:
+            there = " and ".join(str(tuple(each.shape)) for each in places)
+            raise SubjectError(
+                f"a weight of shape {tuple(weight.shape)} does not fit into {there}; {DECLARE}"
+            )
+        for place, piece in zip(places, pieces, strict=True):
             place.copy_(piece.reshape(place.shape))
 
     def read(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         """The canonical tensor of what `of` gives for each parameter, such as its gradient."""
-        first = self.parts[0][0].ndim == 1
         parts = [view(of(parameter)) for parameter, view in self.parts]
-        return torch.cat([part.reshape(-1) if first else part.flatten(0, -2) for part in parts])
+        return torch.cat([part.reshape(-1) if self.is_bias else part.flatten(0, -2) for part in parts])
 
 
 def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str, Place]:
@@ -97,15 +99,16 @@ def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str
         if letters is None:
             unknown.append(path)
             continue
-        kind = "b" if parameter.ndim == 1 else "w"
-        turned = _is_turned(module, path) or (bare and parameter.ndim == 2 and layout.bare == "in-out")
+        kind = "b" if parameter.ndim == 1 or path.lower().endswith("bias") else "w"
+        of_two_axes = bare and parameter.ndim == 2 and kind == "w"
+        turned = _is_turned(module, path) or (of_two_axes and layout.bare == "in-out")
         for letter, view in _views(letters, heads, layout, turned=turned):
             parts[f"{kind}_{letter}"].append((parameter, view))
     lacking = [name for name in ("w_q", "w_k", "w_v", "w_o") if name not in parts]
     if unknown or lacking:
         problem = f"{unknown[0]} has no known name" if unknown else f"{lacking[0]} is not found"
         raise SubjectError(f"where the weights belong is not known ({problem}); {DECLARE}")
-    return {name: Place(tuple(each)) for name, each in parts.items()}
+    return {name: Place(tuple(each), is_bias=name[0] == "b") for name, each in parts.items()}
 
 
 def _meaning(path: str) -> tuple[str | None, bool]:
@@ -148,7 +151,9 @@ def _part(straight: View, number: int, parts: int, groups: int) -> View:
     def part(x: Tensor) -> Tensor:
         rows = straight(x)
         if len(rows) % (groups * parts):
-            raise SubjectError(f"{len(rows)} rows of a weight are not {parts} parts for {groups} heads")
+            raise SubjectError(
+                f"{len(rows)} rows of a weight are not {parts} parts for {groups} heads; {DECLARE}"
+            )
         return torch.unflatten(rows, 0, (groups, parts, -1))[:, number]
 
     return part

@@ -9,10 +9,13 @@ from headcheck.calling import refuses_a_length
 from headcheck.declarations import Declaration
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs, drawn_tensors
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
-from headcheck.modules.multi_head.finding import find, require_whole_heads
+from headcheck.modules.multi_head.finding import find, works_with_a_mask_of_nothing
+from headcheck.modules.multi_head.hints import hints
 from headcheck.modules.multi_head.masks import KEY_SHAPES
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.multi_head.weighted import require_whole_heads
 from headcheck.modules.role import ModuleRole
+from headcheck.modules.subject import ModuleSubject
 
 TORCHS = {
     "masks": ("boolean", "additive"),
@@ -68,9 +71,15 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
 
         return [*subject.settle_length(of_length, LENGTHS, refuses_a_length), *subject.refused_sizes()]
 
+    def _plain_problem(self, subject: ModuleSubject[MultiHeadInputs], batch: int) -> str | None:
+        """As of any module; one that asks for a mask, and not for None, is given a mask of nothing."""
+        problem = super()._plain_problem(subject, batch)
+        assert isinstance(subject, MultiHeadSubject)
+        return None if problem and works_with_a_mask_of_nothing(self.build, subject) else problem
+
     def notes(self, subject: MultiHeadSubject) -> list[str]:
-        """The conventions that it shows by itself."""
-        return find(self.build, subject)
+        """The conventions that it shows by itself, and what may be declared where it is wrong without it."""
+        return [*find(self.build, subject), *hints(self.build, subject)]
 
     def settle(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadCase:
         """Of the subject's sizes, with what it takes."""

@@ -31,6 +31,10 @@ class Found:
     """Kind and shape of each mask that is taken."""
     read_otherwise: tuple[str, ...] = ()
     """Shapes in which a mask is taken and does not say what it says in torch."""
+    of_self: bool = False
+    """Whether attn_mask acts in self-attention alone: with keys of another sequence, a mask of another name does."""
+    needs_mask: bool = False
+    """Whether a mask that hides nothing is given where there is no other."""
     key_masks: tuple[str, ...] = ("boolean",)
     true_means: str = "keep"
     key_true_means: str = "keep"
@@ -223,7 +227,7 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         if asked is None and self.places["need_weights"]:
             asked = x.case.need_weights
         tensors = {"key": x.key, "value": x.value}
-        needed = self._required()
+        needed = self.required("key", "value", "attn_mask", "key_mask")
         for name, tensor in (("key", x.keys), ("value", x.values)):
             if tensors[name] is None and (name in needed or (name == "value" and tensors["key"] is not None)):
                 tensors[name] = tensor if self.places[name] else None
@@ -232,15 +236,22 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         query = told[id(x.query)]  # One tensor that is given twice is one tensor for the module too.
         masks = self.masks_given = self.masks_for(x)
         keywords = {**given, **masks, "need_weights": asked, **more}
+        if self.found.of_self and x.key is not None and self.places["cross_mask"]:
+            keywords["cross_mask"] = keywords.pop("attn_mask", None)
         if self.places["query"]:
-            return self.call(query=query, **keywords)
-        return self.call(query, **keywords)
+            keywords["query"] = query
+        by_name = {
+            str(self.places[name] or name): keywords.get(name)
+            for name in {**keywords, **dict.fromkeys(sorted(needed))}
+            if keywords.get(name) is not None or name in needed
+        }
+        return self.called(*([] if self.places["query"] else [query]), **by_name)
 
-    def _required(self) -> set[str]:
-        """Which of key and value a call cannot do without."""
+    def required(self, *names: str) -> set[str]:
+        """Which of these arguments a call cannot do without; a mask may then be None."""
         assert self.module is not None
         takes = parameters_of(self.module.forward) or {}
-        keywords = {name: takes.get(str(self.places[name])) for name in ("key", "value")}
+        keywords = {name: takes.get(str(self.places[name])) for name in names}
         return {name for name, each in keywords.items() if each and each.default is inspect.Parameter.empty}
 
     def _given(self, x: Tensor) -> Tensor:
@@ -259,6 +270,8 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         return {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
 
     def _attn_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
+        if x.may_attend is None and self.found.needs_mask:
+            x = x.nothing_hidden()
         if x.may_attend is None:
             return {}
         flag = {"is_causal": True} if x.is_causal or x.beside_causal else {}
@@ -309,7 +322,12 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
 
     def visible(self, x: MultiHeadInputs) -> Tensor:
         """What each query may attend to, all told."""
-        return x.visible(always_causal=self.declaration.causal)
+        causal = self.declaration.causal
+        return x.visible(always_causal=x.may_attend is None if causal == "unless-masked" else causal)
+
+    def bare(self, x: MultiHeadInputs) -> MultiHeadInputs:
+        """The same call with nothing hidden by attn_mask, which is said by a mask where none would mean causal."""
+        return x.nothing_hidden() if self.declaration.causal == "unless-masked" else x.masked(None)
 
     def exact(self, x: MultiHeadInputs) -> Tensor:
         """The output of the reference."""

@@ -1,24 +1,33 @@
 """A module of multi-head attention made for a case, and given its weights."""
 
 import copy
+import inspect
 from functools import cached_property
 from itertools import product
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from headcheck.calling import REFUSALS, SubjectRaised, kind_of, refused_on_purpose
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import copy_of
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
 from headcheck.modules.subject import ModuleSubject, constructed
 from headcheck.signatures import parameters_of
 
-D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim")
-NUM_HEADS = ("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num")
+D_MODEL = (
+    *("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "embedding_dim", "model_dim"),
+    *("n_feat", "n_state", "n_embed", "embed_size", "hidden_dim", "num_hiddens", "model_size", "dim_model"),
+)
+NUM_HEADS = (
+    *("num_heads", "n_heads", "nhead", "n_head", "heads", "h", "num_attention_heads", "head_num"),
+    *("nheads", "num_head", "nb_heads", "attention_heads", "n_attn_heads"),
+)
 TRIED = (4, 2), (16, 2), (64, 4), (512, 8)
 """d_model and num_heads of the module that is looked at to begin with: the first that are not refused."""
 MULTIPLES = 2, 4, 8, 16, 32, 64
@@ -89,18 +98,32 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         return other
 
     def _new(self, d_model: int, num_heads: int) -> nn.Module:
-        takes = parameters_of(self.maker) or {}
-        named = [next((name for name in names if name in takes), None) for names in (D_MODEL, NUM_HEADS)]
+        named = sizes_by_name(self.maker, d_model, num_heads)
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(0)
-            if named[0] and named[1]:
-                keywords = dict(zip(map(str, named), (d_model, num_heads), strict=True))
-                made = self.clock.call(self.maker, **keywords)
-            else:
-                made = self.clock.call(self.maker, d_model, num_heads)
-        if not isinstance(made, nn.Module):
-            raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
-        return made.to(self.device, getattr(torch, self.dtypes[0])).eval()
+            given = () if named else (d_model, num_heads)
+            made = self.clock.call(self.maker, *given, **named)
+            if not isinstance(made, nn.Module):
+                raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
+            self._initialise(made.eval(), d_model)
+        return made.to(self.device, getattr(torch, self.dtypes[0]))
+
+    def _initialise(self, module: nn.Module, d_model: int) -> None:
+        """Give lazy layers their weights, as the first call does. SubjectError: it raises."""
+        if not any(map(is_lazy, module.parameters())):
+            return
+        names, takes = self.declaration.ARGUMENTS, parameters_of(module.forward) or {}
+        known = {*names["key"], *names["value"], *self.declaration.arguments.values()}
+        given = [name for number, name in enumerate(takes) if number == 0 or name in known]
+        needed = [name for name in given if takes[name].default is inspect.Parameter.empty]
+        with torch.no_grad():
+            try:
+                self.clock.call(module, *[torch.zeros(1, 1, d_model)] * len(needed))
+            except SubjectRaised as raised:
+                raise SubjectError(
+                    f"its lazy layers have no weights before the first call, and that {raised}; name a function "
+                    "of (d_model, num_heads) that makes the module and calls it once under torch.no_grad()"
+                ) from raised
 
     def _sized(self, d_model: int, num_heads: int) -> nn.Module:
         """A module of these sizes. NotApplicable: its maker refuses them, as it may."""
@@ -195,17 +218,26 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         """The module of the case, holding the weights of these inputs."""
         if self._loaded is None:
             case: MultiHeadCase = x.case
-            fresh = self._sized(case.d_model, case.heads) if self.maker else copy.deepcopy(self._pristine)
+            fresh = self._sized(case.d_model, case.heads) if self.maker else copy_of(self._pristine)
             self.module = self.function = fresh
         if self._loaded is x.weights:
             return
         with torch.no_grad():
             if self.declaration.load is not None:
-                self.clock.call(self.declaration.load, self.module, dict(x.weights))
+                self._load(x)
             else:
                 for name, place in self.places_of(x.heads).items():
                     place.write(x.weights[name].to(self.device))
         self._loaded = x.weights
+
+    def _load(self, x: MultiHeadInputs) -> None:
+        """Give the weights to the function that is declared to put them in their places."""
+        try:
+            self.clock.call(self.declaration.load, self.module, dict(x.weights))
+        except SubjectRaised as raised:
+            sizes = f"{x.heads} heads, {x.kv_heads} of key and value"
+            cure = f"in the declared load, for {sizes}; kv_heads says how many those are"
+            raise SubjectRaised(raised.problem, cure) from raised
 
     def places_of(self, heads: int) -> dict[str, Place]:
         """Where the module keeps its weights."""
@@ -245,3 +277,22 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         assert self._pristine is not None
         heads = self.heads or TRIED[0][1]
         return tuple(name for name in found_projections(self._pristine, heads, Layout()) if name[0] == "b")
+
+
+def sizes_by_name(maker: Any, d_model: int, num_heads: int) -> dict[str, int]:
+    """The sizes by the names of a maker's parameters, where one of the two is known: the other is first of the rest."""
+    takes = parameters_of(maker) or {}
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [name for name, each in takes.items() if each.kind in plain]
+    width, heads = (next((name for name in known if name in names), None) for known in (D_MODEL, NUM_HEADS))
+    if width is None and heads is None:
+        return {}
+    rest = (name for name in names if name not in (width, heads))
+    width, heads = width or next(rest, None), heads or next(rest, None)
+    return {width: d_model, heads: num_heads} if width and heads else {}
+
+
+def require_whole_heads(subject: WeightedModule) -> None:
+    """SubjectError: the width of a module of one size is not its number of heads times a head_dim."""
+    if subject.d_model and subject.heads and subject.d_model % subject.heads:
+        raise SubjectError(f"d_model = {subject.d_model} is not num_heads = {subject.heads} times a head_dim")

@@ -1,0 +1,60 @@
+"""Copies of modules: whether they can be had, and whether they are modules of their own."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.jit import ScriptModule
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module | None)
+DEPTH = 3
+"""So deep in lists and dicts of an attribute tensors are looked for."""
+
+
+def copy_of(module: AnyModule) -> AnyModule:
+    """A deep copy; what it keeps of a call, such as its last weights, goes without its graph, which deepcopy refuses."""
+    parts = module.modules() if module is not None else ()
+    kept = (each for part in parts for each in _tensors_in(vars(part), DEPTH))
+    return copy.deepcopy(module, {id(each): each.detach().clone() for each in kept if not each.is_leaf})
+
+
+def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(each, depth - 1)
+
+
+def parts_run(original: nn.Module, call: Callable[[], object]) -> list[str]:
+    """The names of the parts of a module that a call runs: of a copy, none."""
+    ran: list[str] = []
+
+    def watch(name: str) -> Callable[..., None]:
+        return lambda *_: ran.append(name)
+
+    watched = {name: part for name, part in original.named_modules() if takes_hooks(part)}
+    hooks = [part.register_forward_pre_hook(watch(name)) for name, part in watched.items()]
+    try:
+        call()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(dict.fromkeys(ran))
+
+
+def takes_hooks(part: nn.Module) -> bool:
+    """Whether its calls can be watched: not those of TorchScript."""
+    return not isinstance(part, ScriptModule)
+
+
+def aliased(module: nn.Module) -> str:
+    """The names of two parameters whose numbers stand in the same memory: 'a and b', or nothing."""
+    names: dict[tuple[int, torch.Size], str] = {}
+    for name, each in module.named_parameters():
+        first = names.setdefault((each.data_ptr(), each.shape), name)
+        if each.numel() and first != name:
+            return f"{first} and {name}"
+    return ""

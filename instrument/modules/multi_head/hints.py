@@ -1,0 +1,144 @@
+"""Which declaration would make right what a module gives for plain calls, where it is wrong as it is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.conventions import MASK_SHAPES
+from headcheck.modules.multi_head.finding import Build, agrees, find, hides_keys, masked_trial, trial
+from headcheck.modules.multi_head.masks import KEY_SHAPES
+from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.verdict import IF_MEANT, Hint
+
+PLAIN: tuple[dict[str, Any], ...] = (
+    {"causal": True},
+    {"batch_first": False},
+    {"causal": True, "batch_first": False},
+)
+"""What may be wrong where no mask is given, in the order in which it is tried."""
+ORDERED = (
+    "the order of the tokens counts, as with positions inside, and a plain call is right by no convention that is known; "
+    "where that is meant, the module is judged without a reference by --role encoder --declare skip_path=False "
+    "--declare positions=True"
+)
+NO_WEIGHTS = (
+    "what is returned second does not sum to one over the keys, as weights do: a plain call is right with"
+)
+
+
+def hints(build: Build, subject: MultiHeadSubject) -> list[Hint]:
+    """At most one for what a plain call gives, or else for its masks and its weights."""
+    if not agrees(subject, trial(build, subject)):
+        return _of_plain_calls(build, subject)
+    return [*_of_masks(build, subject), *_of_weights(build, subject)]
+
+
+def _of_plain_calls(build: Build, subject: MultiHeadSubject) -> list[Hint]:
+    for candidate in PLAIN:
+        other = _declared(build, subject, candidate)
+        if other is None or not agrees(other, trial(build, other)):
+            continue
+        if candidate.get("causal") and other.has("attn_mask") and not _takes_its_mask(build, other):
+            unless = candidate | {"causal": "unless-masked"}
+            masked = _declared(build, subject, unless)
+            if masked is not None and _takes_its_mask(build, masked):
+                return [_hint(unless)]
+        return [_hint(candidate)]
+    return list(_of_positions(build, subject))
+
+
+def _of_masks(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
+    """Of polarities that are not declared, whether a call with a mask is right by the other only."""
+    found = subject.found
+    for field, takes in (("true_means", _takes_its_mask), ("key_true_means", _takes_its_key_mask)):
+        if not subject.has("attn_mask" if field == "true_means" else "key_mask") or takes(build, subject):
+            continue
+        candidate = {field: "keep" if getattr(found, field) == "block" else "block"}
+        other = _declared(build, subject, candidate)
+        if other is not None and takes(build, other):
+            yield _hint(candidate, "a call with a mask")
+
+
+def _of_weights(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
+    if subject.declaration.weights is not None or not subject.found.weights:
+        return
+    total = subject.returned_weights(trial(build, subject)).sum(dim=-1)
+    if not torch.allclose(total, torch.ones_like(total), atol=64 * subject.found.unit):
+        yield Hint(f"{NO_WEIGHTS} --declare weights=False, {IF_MEANT}")
+
+
+def _of_positions(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
+    """Whether the last token hears those before it by their places, and what they say as the reference has it."""
+    x = trial(build, subject, mode="self")
+    if not agrees(subject, x.but(query=x.query[:, :1].expand(x.query.shape).clone())):
+        return
+    last = x.query.shape[1] - 1
+    order = torch.tensor([*reversed(range(last)), last])
+    first_alone = torch.arange(last + 1) == last
+    try:
+        before, after = subject(x), subject(x.but(query=x.query[:, order]))
+        other = subject(x.with_other_keys(first_alone.expand(len(x.query), -1), "last"))
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return
+    if torch.allclose(before[:, last], after[:, last]):
+        return
+    causal = torch.equal(before[:, 0], other[:, 0])
+    said = " --declare full_context=False" if causal else ""
+    yield Hint(f"{ORDERED}{said}{' --declare mask_kind=additive' if _adds_its_mask(build, subject) else ''}")
+
+
+def _adds_its_mask(build: Build, subject: MultiHeadSubject) -> bool:
+    """Whether a mask hides as numbers what it does not hide as booleans."""
+    if not subject.has("attn_mask"):
+        return False
+    boolean, additive = (
+        any(
+            hides_keys(build, subject, means, kind, shape)
+            for means in ("keep", "block")
+            for shape in MASK_SHAPES
+        )
+        for kind in ("boolean", "additive")
+    )
+    return additive and not boolean
+
+
+def _takes_its_mask(build: Build, subject: MultiHeadSubject) -> bool:
+    """Whether a call is right with a mask of some form that was found."""
+    return any(
+        agrees(subject, masked_trial(build, subject, mask=_pattern(shape), mask_kind=kind, mask_shape=shape))
+        for kind, shape in subject.found.mask_forms
+    )
+
+
+def _pattern(shape: str) -> str:
+    return "keys" if shape in KEY_SHAPES else "random"
+
+
+def _takes_its_key_mask(build: Build, subject: MultiHeadSubject) -> bool:
+    x: MultiHeadInputs = trial(build, subject, padding=True)
+    return any(agrees(subject, x.but(case=x.case.but(mask_kind=kind))) for kind in subject.found.key_masks)
+
+
+def _declared(build: Build, subject: MultiHeadSubject, fields: dict[str, Any]) -> MultiHeadSubject | None:
+    """The subject with more declared, its other conventions found out; None where it is declared, or does not work."""
+    if any(getattr(subject.declaration, field) not in (None, False) for field in fields):
+        return None
+    try:
+        other = MultiHeadSubject(
+            subject.declaration.but(**fields), dtypes=subject.dtypes, device=subject.device
+        )
+        other.max_length = subject.max_length
+        find(build, other)
+    except (SubjectError, LawBroken, NotApplicable):
+        return None
+    return other
+
+
+def _hint(fields: dict[str, Any], call: str = "a plain call") -> Hint:
+    said = " ".join(f"--declare {field}={value}" for field, value in fields.items())
+    return Hint(f"{call} is right with {said}, {IF_MEANT}")

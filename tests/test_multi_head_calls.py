@@ -1,0 +1,162 @@
+"""The role multi_head_attention: what plain calls show of a module, and which declaration they name."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headcheck import MultiHeadAttention, verify
+from headcheck.errors import SubjectError
+from headcheck.verdict import IF_MEANT
+from tests.roles import RIGHT
+from tests.roles.multi_head_attention import AlwaysCausal, AMaskForEachSequence, CausalUnlessMasked, Plain
+from tests.test_multi_head import ROLE, Interleaved, LengthFirst, of_corpus, prepared
+
+
+class Blocks(Plain):
+    """True hides."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, None if mask is None else ~mask)
+
+
+class KeepsItsTokens(Plain):
+    """A mask of the keys by torch's name, in which True keeps."""
+
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None
+    ) -> Any:
+        mask = None if key_padding_mask is None else key_padding_mask[:, None]
+        return super().forward(query, key, value, mask)
+
+
+class ShowsScores(Plain):
+    """Scores come second, not weights."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+        q, k, _ = self.projected(query, key, value)
+        return super().forward(query, key, value, mask), self.scores(q, k)
+
+
+def notes_of(subject: Any) -> str:
+    """All that the preparation says."""
+    _, notes = ROLE.prepare(ROLE.declare(subject, "subject"), dtypes=(), device="cpu", seed=0)
+    return "\n".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [
+        (AlwaysCausal, "a plain call is right with --declare causal=True"),
+        (CausalUnlessMasked, "a plain call is right with --declare causal=unless-masked"),
+        (LengthFirst, "a plain call is right with --declare batch_first=False"),
+        (Blocks, "a call with a mask is right with --declare true_means=block"),
+        (KeepsItsTokens, "a call with a mask is right with --declare key_true_means=keep"),
+        (ShowsScores, "a plain call is right with --declare weights=False"),
+    ],
+)
+def test_the_declaration_that_makes_it_right_is_named(module: type[nn.Module], hint: str) -> None:
+    """One that conforms with it, and that calls without it show to be wrong."""
+    notes = notes_of(MultiHeadAttention(module))
+    assert f"{hint}, {IF_MEANT}" in notes
+    assert notes.count(IF_MEANT) == 1
+    assert "rounds inside" not in notes
+
+
+class Turned(Plain):
+    """Queries and keys are multiplied by numbers of their places; causal; the mask is added."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:  # type: ignore[override]
+        q, k, v = self.projected(x, x, x)
+        place = torch.arange(1, x.shape[1] + 1)[:, None]
+        scores = self.scores(q * place, k / place) + (0.0 if mask is None else mask)
+        future = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        return self.w_o(self.merge(self.weigh(scores.masked_fill(future, -torch.inf)) @ v))
+
+
+def test_positions_inside_are_told() -> None:
+    """No reference has them: another role judges such a module, with these declarations."""
+    declared = "skip_path=False", "positions=True", "full_context=False", "mask_kind=additive"
+    said = " ".join(f"--declare {each}" for each in declared)
+    assert f"judged without a reference by --role encoder {said}" in notes_of(MultiHeadAttention(Turned))
+    assert "--role encoder" not in notes_of(MultiHeadAttention(Interleaved))
+
+
+class CutsItsMask(Plain):
+    """The mask (q_len, kv_len) may be larger than the scores."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        q_len, kv_len = scores.shape[2:]
+        return super().masked(scores, None if mask is None else mask[:q_len, :kv_len])
+
+
+def test_a_slice_lets_no_mask_of_other_axes_pass() -> None:
+    """The batch is longer than what is cut off."""
+    assert prepared(MultiHeadAttention(CutsItsMask)).found.mask_shapes == ("qk",)
+
+
+def test_a_mask_of_self_attention_is_tried_there() -> None:
+    """Where another mask belongs to keys of another sequence, that one is given in cross calls."""
+    found = prepared(MultiHeadAttention(AMaskForEachSequence)).found
+    assert found.of_self
+    assert set(found.mask_shapes) == {"qk", "b1qk", "bhqk", "bqk", "b11k"}
+    assert not of_corpus("Whole").found.of_self
+
+
+class IgnoredInCrossCalls(AMaskForEachSequence):
+    """Its mask is dropped where keys of another sequence are given, and no other takes its place."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, encoder_hidden_states: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        return super().forward(x, encoder_hidden_states, attention_mask)
+
+
+def test_a_mask_that_cross_calls_drop_is_a_fault() -> None:
+    """Nobody could say what is hidden there."""
+    verdict = verify(
+        MultiHeadAttention(IgnoredInCrossCalls), profile="quick", laws="masked-keys-do-not-matter"
+    )
+    assert not verdict.conforms
+    assert any("acts in self-attention alone" in note for note in verdict.notes)
+
+
+def test_no_mask_is_given_where_none_is_declared() -> None:
+    """masks=() is a declaration like any other."""
+    notes = notes_of(MultiHeadAttention(Plain, masks=()))
+    assert "mask" not in notes
+
+
+def called_once(d_model: int, num_heads: int) -> nn.Module:
+    """A maker that cannot cut a width into heads, as the first call cannot."""
+    torch.zeros(d_model).view(num_heads, -1)
+    return Plain(d_model, num_heads)
+
+
+def test_a_view_that_fails_in_the_maker_refuses_a_width() -> None:
+    """As one of the first call does."""
+    assert verify(MultiHeadAttention(called_once), profile="quick", laws="widths-that-heads").conforms
+
+
+def two_parts(d_model: int, num_heads: int) -> nn.Module:
+    """A fused weight that is not divided into three."""
+    module = RIGHT["multi_head_attention/Fused"].function(d_model, num_heads)
+    module.to_qkv = nn.Linear(d_model, 3 * d_model + 1)
+    return module
+
+
+def test_a_weight_that_does_not_divide_asks_for_load() -> None:
+    """In one line."""
+    with pytest.raises(SubjectError, match=r"rows of a weight are not 3 parts.*load=function of module"):
+        prepared(two_parts)
+
+
+def test_what_load_raises_is_said_of_it() -> None:
+    """And how many heads its weights are of, as kv_heads may be wrong."""
+
+    def load(module: nn.Module, weights: Any) -> None:
+        raise ValueError("no such weight")
+
+    with pytest.raises(SubjectError, match=r"no such weight \(in the declared load, for 2 heads, 2 of key"):
+        prepared(MultiHeadAttention(Plain, load=load, d_model=4, num_heads=2))
