@@ -57,6 +57,26 @@ class WithBias(nn.Module):
         return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
+class BuiltAtTheFirstCall(nn.Module):
+    """As Keras': what comes first is an axis, and the width is that of the first rows."""
+
+    def __init__(self, axis: int = -1, epsilon: float = 1e-3) -> None:
+        super().__init__()
+        self.axis, self.epsilon, self.gamma = axis, epsilon, None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.gamma is None:
+            self.gamma = nn.Parameter(torch.ones(inputs.shape[self.axis]))
+        if inputs.shape[self.axis] != len(self.gamma):
+            raise ValueError(f"expected axis {self.axis} to have value {len(self.gamma)}")
+        return nn.functional.rms_norm(inputs, self.gamma.shape, self.gamma, self.epsilon)
+
+
+def test_an_axis_is_given_no_width() -> None:
+    """The module learns it from the first rows that it is called with."""
+    assert verdict_of(BuiltAtTheFirstCall, "rms_norm").conforms
+
+
 def verdict_of(subject: Any, role: str) -> headcheck.Verdict:
     return headcheck.verify(subject, role=role, profile="quick", dtype="float32")
 

@@ -1,5 +1,6 @@
 """The roles of norms: how a function's signature is read, what is found out about it, what the bound admits."""
 
+import time
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from torch.nn import functional
 from headcheck.comparison import within
 from headcheck.errors import SubjectError
 from headcheck.functions.layer_norm import LayerNormCase
-from headcheck.functions.norm_hints import EPS_BESIDE, LESS_ONE
+from headcheck.functions.norm_hints import EPS_BESIDE, FIRST_OF_MORE, LESS_ONE
 from headcheck.functions.norms import NormCase, NormInputs
 from headcheck.functions.role import FunctionRole
 from headcheck.judging import verify
+from headcheck.pasting import found_out
 from headcheck.roles import role
+from headcheck.verdict import Hint
 from tests.roles import RIGHT
 
 
@@ -29,7 +32,7 @@ def prepared(name: str, function: Any, *dtypes: str, **declares: Any) -> tuple[A
 
 
 def test_an_eps_that_is_no_argument_is_measured() -> None:
-    """To three digits, and the verdict says so."""
+    """In as few digits as tell it, and the verdict says so."""
 
     def norm(x: Tensor) -> Tensor:
         return functional.rms_norm(x, x.shape[-1:], eps=3e-6)
@@ -37,6 +40,78 @@ def test_an_eps_that_is_no_argument_is_measured() -> None:
     subject, notes = prepared("rms_norm", norm)
     assert subject.own_eps == 3e-6
     assert notes == ["eps: 3e-06, measured (it is no argument, and not declared)"]
+
+
+def test_a_measured_eps_is_not_cut_short() -> None:
+    """That of float32 is in no three digits; where torch is given none, each format has its own."""
+    odd, _ = prepared("rms_norm", lambda x: functional.rms_norm(x, x.shape[-1:], eps=1.23456e-5))
+    assert odd.own_eps == 1.23456e-5
+    subject, notes = prepared(
+        "rms_norm", lambda x: functional.rms_norm(x, x.shape[-1:]), "float32", "float64"
+    )
+    own = {dtype: subject.eps_in(dtype) for dtype in (torch.float32, torch.float64)}
+    assert own == {dtype: torch.finfo(dtype).eps for dtype in own}
+    assert notes == ["eps: 1.1920929e-07, measured (it is no argument, and not declared)"]
+    assert of("rms_norm").found(subject)["eps"] is None
+
+
+def test_float64_that_is_float32_in_part_is_told() -> None:
+    """T5's variance is of float32, and what it multiplies of float64: one law breaks, and its hint names the cure."""
+
+    def t5(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return weight * (x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+    subject, notes = prepared("rms_norm", t5, "float64", "float32")
+    assert subject.dtypes == ("float32",)
+    assert any("--declare dtypes=float32" in note for note in notes if isinstance(note, Hint))
+    verdict = verify(of("rms_norm").declaration(t5), profile="quick", laws="dtypes")
+    assert [row.name for row in verdict.broken] == ["doubles-are-computed-as-doubles"]
+
+
+def test_sums_over_rows_are_seen_without_a_bias() -> None:
+    """torch's layer norm keeps the weight's gradient in 16 bits; what is pasted is a declaration that is taken."""
+    subject, _ = prepared("layer_norm", RIGHT["layer_norm/without-a-bias"].function, "bfloat16")
+    assert str(subject.arithmetic["bfloat16"]) == "replace(named('opwise'), rescale='input')"
+    found = found_out(
+        of("layer_norm").declaration(RIGHT["layer_norm/without-a-bias"].function, dtypes=("bfloat16",))
+    )
+    assert "replace(named('opwise'), rescale='input')" in found.pasted
+
+
+def test_sums_in_sixteen_bits_are_told() -> None:
+    """No model that is inferred allows for them, and native does."""
+
+    def by_welford(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        mean, squares = torch.zeros_like(x[..., :1]), torch.zeros_like(x[..., :1])
+        for number, each in enumerate(x.split(1, dim=-1), start=1):
+            before, mean = mean, mean + (each - mean) / number
+            squares = squares + (each - before) * (each - mean)
+        return (x - mean) / torch.sqrt(squares / x.shape[-1] + eps) * weight + bias
+
+    _, notes = prepared("layer_norm", by_welford, "bfloat16")
+    assert any("--declare arithmetic.bfloat16=native" in note for note in notes if isinstance(note, Hint))
+
+
+def test_the_first_of_a_tuple_is_judged() -> None:
+    """The rest is what a backward pass needs, and a note says so."""
+    subject, notes = prepared("layer_norm", RIGHT["layer_norm/with-its-cache"].function)
+    assert FIRST_OF_MORE in notes
+    assert subject.returns_more
+
+
+def test_what_is_slow_is_tried_with_narrow_rows() -> None:
+    """A loop over features: laws still ask for wide rows."""
+
+    def by_loop(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if x.shape[-1] > 100:
+            time.sleep(0.1)
+            widths.append(x.shape[-1])
+        return functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+    widths: list[int] = []
+    subject, _ = prepared("rms_norm", by_loop, "bfloat16")
+    assert len(widths) < 20
+    assert of("rms_norm").fit(NormCase(dim=4096), subject).dim == 4096
 
 
 def test_an_eps_of_zero_is_measured() -> None:

@@ -1,5 +1,6 @@
 """The role rotary: what is found out of a function that declares nothing, and what a declaration may say."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import headcheck
+from headcheck.declaring import declaring
 from headcheck.errors import SubjectError
 from headcheck.functions.rotary import RotarySubject, role
 from headcheck.functions.rotary_inputs import Rotary, RotaryCase
 from headcheck.reference.positions import rotary, rotary_angles
+from headcheck.verdict import Hint
 from tests.roles import RIGHT, WRONG
 
 
@@ -224,3 +227,71 @@ def test_what_refuses_vmap_in_a_copy_is_not_said_to_hold() -> None:
     (row,) = verdict.laws
     assert row.outcome == "not-applicable"
     assert "cannot be called under torch.func.vmap" in row.reason
+
+
+def hints(declaration: Rotary) -> tuple[RotarySubject, list[str]]:
+    subject, notes = prepared(declaration)
+    return subject, [note for note in notes if isinstance(note, Hint)]
+
+
+@pytest.mark.parametrize(
+    ("name", "declares"),
+    [
+        ("declared-base", "--declare base=500000,"),
+        ("one-head-size", "--declare base=500000,"),
+        ("scaled-frequencies", "--declare dims=32 --declare frequencies=1,0.44"),
+        ("lengthened", "--declare dims=32 --declare magnitude=1.2079442 --declare frequencies=1,0.44"),
+        ("halves-of-neighbours", "--declare pairing_out=half,"),
+    ],
+)
+def test_another_rotation_is_measured_and_named(name: str, declares: str) -> None:
+    """What it is held to stays as it is; the hint is a declaration under which nothing is left to say."""
+    entry = RIGHT[f"rotary/{name}"]
+    bare = Rotary(entry.function, dims=entry.declares.get("dims"))
+    subject, (hint,) = hints(bare)
+    assert declares in hint
+    assert subject.base == 10000.0
+    found = {field: value for field, value in role.found(subject).items() if value is not None}
+    assert ("base" in found) == ("frequencies" not in found)
+    said = re.findall(r"--declare (\S+?),? ", hint)
+    assert not hints(declaring(bare, said))[1]
+
+
+def test_a_rotation_that_nothing_explains_is_not_said_to_have_a_base() -> None:
+    """A sine with a sign that is lost is no convention."""
+    subject, said = hints(Rotary(lambda x, positions: -rotary(x, positions)))
+    assert not said
+    assert role.found(subject)["base"] is None
+
+
+def test_positions_that_follow_each_other_are_found_out() -> None:
+    """Where tokens at one position are refused, and a run of them is not."""
+    subject, notes = right("from-an-offset")
+    assert subject.consecutive
+    assert any(note.startswith("positions: those that rise by one only") for note in notes)
+    assert role.fit(RotaryCase(length=3, order="falling", spacing=2.0), subject).positions().tolist() == [
+        0,
+        1,
+        2,
+    ]
+    with pytest.raises(
+        SubjectError, match="does not turn tokens that all stand at position 1: raised ValueError"
+    ):
+        prepared(Rotary(_refusing_a_run))
+
+
+def _refusing_a_run(x: Tensor, positions: Tensor) -> Tensor:
+    if positions.flatten()[0]:
+        raise ValueError("from zero")
+    if x.shape[0] > 1:
+        raise ValueError("one sequence")
+    return rotary(x, positions)
+
+
+def test_as_many_dims_are_turned_as_there_are_frequencies_for() -> None:
+    """Pairs that stand still are pairs; a rotary_dim that says otherwise is refused."""
+    subject, _ = right("axial")
+    assert subject.rotary_share == 8
+    with pytest.raises(SubjectError, match=r"has 2 angles, and dims=\(8,\) with rotary_dim=8 has 4 pairs"):
+        Rotary(rotary, frequencies=(1.0, 0.1), dims=(8,), rotary_dim=8)
+    assert Rotary(rotary, frequencies=(1.0, 0.1), dims=(8,)).turned == 4

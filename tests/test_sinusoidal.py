@@ -14,6 +14,7 @@ from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase
 from headcheck.judging import verify
 from headcheck.laws import choose
 from headcheck.reference.positions import sinusoidal, sinusoidal_at
+from headcheck.verdict import Hint
 from tests.roles import RIGHT, WRONG
 
 
@@ -117,6 +118,29 @@ def test_the_longest_wave_may_be_the_base() -> None:
     frequencies = subject.frequencies(role.build(SinusoidalCase(d_model=16), subject))
     assert frequencies[0] == 1
     assert float(frequencies[-1]) == pytest.approx(1e-4, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["to-the-base", "padded-to-the-base", "one-wave-divides-by-zero"])
+def test_a_last_wave_that_is_the_base_is_told(name: str) -> None:
+    """It is held to the paper's; the hint and what is pasted name the other."""
+    subject, notes = prepared(Sinusoidal(RIGHT[f"sinusoidal/{name}"].function))
+    assert any("--declare last_wave=base" in note for note in notes if isinstance(note, Hint))
+    assert role.found(subject)["last_wave"] == "base"
+    assert not any(isinstance(note, Hint) for note in right(name)[1])
+
+
+def test_a_width_of_two_may_be_refused() -> None:
+    """By an exception of any kind, where a width of 4 is taken: it is a note, and no call that does not work."""
+    subject, notes = right("one-wave-divides-by-zero")
+    assert "tables of width 2: not asked for (raised ZeroDivisionError: float division by zero)" in notes
+    assert not any(note.startswith("no plain call") for note in notes)
+    assert role.fit(SinusoidalCase(d_model=1), subject).d_model == 4
+
+
+def test_a_base_that_is_wrong_is_not_said_to_be_found() -> None:
+    """Of waves that no declaration explains none is pasted."""
+    subject, _ = prepared(Sinusoidal(lambda length, d_model: sinusoidal(length, d_model, base=500.0)))
+    assert role.found(subject)["base"] is None
 
 
 def test_the_length_of_a_buffer_is_found_out() -> None:

@@ -47,7 +47,9 @@ class LayerNormSubject(NormSubject):
     CENTRING = True
 
     def exact(self, x: NormInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return layer_norm(tensors["x"], self.factor(tensors.get("weight")), tensors.get("bias"), x.eps)
+        return layer_norm(
+            tensors["x"], self.factor(tensors.get("weight")), tensors.get("bias"), self.eps_of(x)
+        )
 
 
 class LayerNormRole(NormRole[LayerNormCase]):

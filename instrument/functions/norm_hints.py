@@ -17,6 +17,7 @@ SQUARES_OVERFLOW = (
     "float16: entries of 300 are not normalised, as their squares overflow; an arithmetic that stores each step "
     "allows for it"
 )
+FIRST_OF_MORE = "a tuple is returned: its first tensor is judged"
 AS_THE_OTHER = "a plain call is right for {}, and wrong for {}: say --role {}, if that is what is meant"
 
 
@@ -24,11 +25,12 @@ def notes(subject: NormSubject, x: NormInputs, other: tuple[str, str, str]) -> l
     """What the subject, called plainly with x, turns out to be. other: the other norm in words, this one, its role."""
     found = [SQUARES_OVERFLOW] if _squares_overflow(subject) else []
     found += [Hint(AS_THE_OTHER.format(*other))] if _is_right_as_the_other(subject, x) else []
+    found += [FIRST_OF_MORE] if subject.returns_more else []
     found += [Hint(LESS_ONE)] if _divides_by_one_less(subject) else []
     if subject.own_eps is None:
         found += [EPS_BESIDE] if _adds_eps_to_the_root(subject) else []
     elif subject.declaration.eps is None:
-        found += [f"eps: {subject.own_eps:g}, measured (it is no argument, and not declared)"]
+        found += [f"eps: {subject.own_eps:.8g}, measured (it is no argument, and not declared)"]
     return found
 
 

@@ -18,6 +18,8 @@ EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps", "layer_norm_eps")
 
 WEIGHTS = ("weight", "gain", "scale", "gamma", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "beta", "b", "b_2", "shift", "offset")
+AXES = ("axis", "axes")
+"""How the first argument of a constructor is called that takes no width."""
 TRIED = 16
 """The width of the module that shows what a class makes."""
 
@@ -27,9 +29,10 @@ AnyNorm = TypeVar("AnyNorm", bound=Declaration)
 def as_function(declaration: AnyNorm) -> AnyNorm:
     """The declaration of a function, where a module or a class of modules is declared; itself otherwise.
 
-    A class is called with a width, by name with eps where its constructor takes one, and once for each width. The
-    weights of the module are those that the laws give. A weight that is zeros in a new module is one to which 1 is
-    added (`weight_offset`).
+    A class is called with a width, by name with eps where its constructor takes one, and once for each width; one whose
+    first argument is an axis is called without, and learns the width of the first rows that it sees. The weights of the
+    module are those that the laws give. A weight that is zeros in a new module is one to which 1 is added
+    (`weight_offset`).
     """
     given = declaration.function
     if isinstance(given, type) and issubclass(given, nn.Module):
@@ -42,6 +45,7 @@ def as_function(declaration: AnyNorm) -> AnyNorm:
 def _of_class(declaration: AnyNorm, kind: type[nn.Module]) -> AnyNorm:
     parameters = inspect.signature(kind).parameters
     eps_name = next((name for name in EPS if name in parameters), None)
+    learns = next(iter(parameters), "") in AXES
     constant = (
         {"bias": True} if getattr(parameters.get("bias"), "default", None) is inspect.Parameter.empty else {}
     )
@@ -49,14 +53,19 @@ def _of_class(declaration: AnyNorm, kind: type[nn.Module]) -> AnyNorm:
     @lru_cache(maxsize=64)
     def made(width: int, eps: float | None) -> nn.Module:
         given = {eps_name: eps} if eps_name and eps is not None else {}
-        return kind(width, **given, **constant).eval()
+        module = kind(*(() if learns else (width,)), **given, **constant).eval()
+        if learns:
+            module(
+                torch.ones(1, 0, width)
+            )  # Of no rows: whoever watches the call in which it is made sees no numbers.
+        return module
 
     try:
         module = made(TRIED, None)
     except Exception as problem:
         raise SubjectError(
-            f"{kind.__name__}({TRIED}) raised {type(problem).__name__}: {problem}; name a function (x, weight, eps) "
-            "around it, or a module that is made"
+            f"{kind.__name__}({'' if learns else TRIED}) raised {type(problem).__name__}: {problem}; name a function "
+            "(x, weight, eps) around it, or a module that is made"
         ) from problem
     return _declared(declaration, module, made, takes_eps=eps_name is not None)
 

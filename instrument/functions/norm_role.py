@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import named
+from headcheck.arithmetic import Arithmetic, named
 from headcheck.calling import REFUSALS, SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.functions.inputs import tensor_of
@@ -20,6 +20,12 @@ from headcheck.functions.subject import FunctionSubject
 
 MOST_NUMBERS = 20_000
 """A case has fewer rows rather than more numbers than this."""
+
+WIDE, NARROW = 1000, 65
+"""The width of rows that show whether a function is slow, and of the widest that a slow one is tried with."""
+SLOW_S = 0.02
+MANY_ROWS = 4096
+"""So many rows that are alike show in which format their sum is kept; laws ask for no more."""
 
 AnyCase = TypeVar("AnyCase", bound=NormCase)
 
@@ -37,10 +43,17 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[FunctionSubject[NormInputs], list[str]]:
         """A module, made or to be made, is called with the weights that the laws give."""
-        return super().prepare(as_function(declaration), dtypes=dtypes, device=device, seed=seed)
+        subject, notes = super().prepare(as_function(declaration), dtypes=dtypes, device=device, seed=seed)
+        assert isinstance(subject, NormSubject)
+        subject.widest = None
+        return subject, notes
 
     def find_out(self, subject: NormSubject) -> list[str]:
-        """Which of a few widths are refused aloud. SubjectError: all but one raise, as of a module of one width."""
+        """Which of a few widths are refused aloud, and whether wide rows take long.
+
+        SubjectError: all but one raise, as of a module of one width.
+        """
+        subject.widest = NARROW if self._is_slow(subject) else None
         if subject.dims:
             return []
         tries = ([self._try(subject, dtype, width) for width in WIDTHS] for dtype in subject.dtypes)
@@ -57,6 +70,13 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         }
         subject.avoids = (*refused,)
         return [f"rows of {width}: not asked for ({why})" for width, why in refused.items()]
+
+    def _is_slow(self, subject: NormSubject) -> bool:
+        """Whether a call with wide rows takes long, as of a loop over features; the first may compile."""
+        for _ in range(2):
+            before = subject.seconds
+            self._try(subject, subject.dtypes[0], subject.width(WIDE))
+        return subject.seconds - before > SLOW_S
 
     def _try(self, subject: NormSubject, dtype: str, width: int) -> LawBroken | NotApplicable | None:
         """Why a call with rows of one width does not work, or None if it does."""
@@ -82,9 +102,10 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
                 case = case.but(**{name: type(case).__dataclass_fields__[name].default})
         absent = [name for name in subject.affine if getattr(case, name) == "none"]
         kept = tuple(pair for pair in case.numbers if pair[0] not in absent)
-        case = case.but(dim=subject.width(case.dim))
+        case = case.but(dim=subject.width(min(case.dim, subject.widest or case.dim)))
         rows = max(1, min(case.rows, MOST_NUMBERS // (case.batch * case.dim)))
-        return case.but(numbers=kept, rows=rows, eps=case.eps if subject.own_eps is None else subject.own_eps)
+        own_eps = subject.eps_in(getattr(torch, case.dtype))
+        return case.but(numbers=kept, rows=rows, eps=case.eps if own_eps is None else own_eps)
 
     def telling(self, case: AnyCase) -> AnyCase:
         """Half of them with rows by the hundred, half far from zero: there a sum or a mean kept in 16 bits shows."""
@@ -92,7 +113,31 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         return many.but(values="offset", dim=max(2, many.dim)) if case.seed // 2 % 2 else many
 
     def conventions(self, subject: NormSubject) -> dict[str, Any]:
-        return {"eps": subject.own_eps}
+        found = {subject.eps_in(getattr(torch, dtype)) for dtype in subject.dtypes}
+        return {"eps": found.pop() if len(found) == 1 else None}
+
+    def _ratio(self, subject: FunctionSubject[NormInputs], case: AnyCase, model: Arithmetic) -> float:
+        """With each step stored, sums over rows may be too: it shows in rows that are alike, of which nothing cancels."""
+        found = super()._ratio(subject, case, model)
+        return found if model != named("opwise") else max(found, self._ratio_of_sums(subject, case, model))
+
+    def _ratio_of_sums(self, subject: FunctionSubject[NormInputs], case: AnyCase, model: Arithmetic) -> float:
+        """The largest error over bound of the gradients that are sums over rows."""
+        assert isinstance(subject, NormSubject)
+        trial = subject.held_to({case.dtype: model})
+        trial.dtypes = (case.dtype,)
+        x = self.build(case, trial)
+        x = x.but(x=x.x[:1, :1].expand(-1, min(MANY_ROWS, MOST_NUMBERS // x.x.shape[-1]), -1).contiguous())
+        g = x.normal(x.output_shape, "of rows that are alike").abs()
+        try:
+            found, exact = trial.gradients(x, g), trial.exact_gradients(x, g)
+            bounds = trial.gradient_bounds(x, g.double())
+        except (LawBroken, NotApplicable):
+            return 0.0
+        sums = {name: each for name, each in found.items() if name != "x" and each is not None}
+        return max(
+            (within(each, exact[name], bounds[name]).ratio for name, each in sums.items()), default=0.0
+        )
 
     def notes(self, subject: NormSubject) -> list[str]:
         x = self.build(self.fit(self.case(dtype=subject.dtypes[0], rows=3, dim=8, seed=1), subject), subject)

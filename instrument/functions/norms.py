@@ -27,6 +27,10 @@ TINY = 1e-7
 """The size of the numbers by which an eps that is no argument is measured: their squares are far below it."""
 ROUNDED = 1e-5
 """The share of those squares below which what is measured is rounding in float32."""
+MEASURED_TO = 2e-6
+"""How far, relative to its size, an eps that is measured in float32 may be off."""
+EPS_OF_FLOAT32 = torch.finfo(torch.float32).eps
+"""The eps of torch's norms where none is given, in float32; in other dtypes it may be theirs."""
 WIDTHS = tuple(range(1, 10))
 """The widths that are tried: those that are refused aloud are not asked for."""
 
@@ -104,7 +108,12 @@ class NormSubject(FunctionSubject[NormInputs]):
         self.dims: tuple[int, ...] = self.declaration.dims or ()
         self.avoids: tuple[int, ...] = ()
         """Widths that it refuses aloud."""
+        self.widest: int | None = None
+        """The widest rows that it is tried with, where wider ones take long."""
+        self.returns_more = False
+        """Whether a tuple came back, of which the first is judged."""
         self._tried: dict[str, bool] = {}
+        self._eps_in: dict[torch.dtype, float] = {}
 
     # Conventions
 
@@ -144,7 +153,7 @@ class NormSubject(FunctionSubject[NormInputs]):
 
     @cached_property
     def own_eps(self) -> float | None:
-        """The eps of a function that takes none: declared, or measured to three digits; None where it takes one."""
+        """The eps of a function that takes none: declared, or measured in float32; None where it takes one."""
         if self.places["eps"] is not None:
             return None
         declared: float | None = self.declaration.eps
@@ -153,13 +162,32 @@ class NormSubject(FunctionSubject[NormInputs]):
     def _measured_eps(self) -> float:
         """Of a row (t, -t, ...) the mean is 0 and the variance v = t^2, or less of an odd one: y = t / sqrt(v + eps).
 
-        What is nothing but the rounding of y is an eps of 0.
+        What is nothing but the rounding of y is an eps of 0. It is a format's, or in as few digits as tell it.
         """
         size, first = self.first_of(TINY)
         eps = TINY**2 / first**2 - size**2 if first else -1.0
         if abs(eps) < TINY**2 * ROUNDED:
             return 0.0
-        return float(f"{eps:.3g}") if eps > 0 else DEFAULT_EPS
+        known = (EPS_OF_FLOAT32, *(float(f"{eps:.{digits}g}") for digits in range(1, 9)))
+        near = (each for each in known if abs(each - eps) <= MEASURED_TO * (eps + TINY**2))
+        return next(near, eps) if eps > 0 else DEFAULT_EPS
+
+    def eps_in(self, dtype: torch.dtype) -> float | None:
+        """The same in another dtype: where float32 has its format's, the one of the two formats' that it has there."""
+        own = self.own_eps
+        if own != EPS_OF_FLOAT32 or self.declaration.eps is not None:
+            return own
+        if dtype not in self._eps_in:
+            of_dtype = torch.finfo(dtype).eps
+            size, first = self.first_of(of_dtype**0.5 / 2, dtype=dtype)
+            off = {eps: abs(first - size / (size**2 + eps) ** 0.5) for eps in (own, of_dtype)}
+            self._eps_in[dtype] = min(off, key=lambda eps: off[eps])
+        return self._eps_in[dtype]
+
+    def eps_of(self, x: NormInputs) -> float:
+        """What is added to the variance of these rows."""
+        own = self.eps_in(x.dtype)
+        return x.eps if own is None else own
 
     def first_of(
         self, t: float, eps: float = DEFAULT_EPS, dtype: torch.dtype = torch.float32
@@ -190,6 +218,12 @@ class NormSubject(FunctionSubject[NormInputs]):
         absent: dict[str, Any] = {name: None for name in self.affine if self.places[name] is not None}
         return super().run(x, {**absent, **tensors})
 
+    def received(self, x: NormInputs, returned: Any) -> Tensor:
+        """The output, which may be the first of a tuple, before what is kept for a backward pass."""
+        if isinstance(returned, tuple) and returned and isinstance(returned[0], Tensor):
+            self.returns_more, returned = True, returned[0]
+        return super().received(x, returned)
+
     def bare(self, x: NormInputs) -> NormInputs:
         """The same rows with a weight and a bias that change nothing."""
         one = torch.ones_like(x.x[0, 0])
@@ -212,8 +246,8 @@ class NormSubject(FunctionSubject[NormInputs]):
     def row(self, x: NormInputs, arithmetic: Arithmetic | None = None) -> Row:
         """The statistics of each row, and how far they may be off. NotApplicable: one of them is 0 / 0."""
         unit = units(arithmetic or self.arithmetic_for(x.dtype), x.dtype)
-        row = Row(x.x.double(), x.eps, unit, centring=self.CENTRING)
-        if x.eps == 0 and not row.variance.all():
+        row = Row(x.x.double(), self.eps_of(x), unit, centring=self.CENTRING)
+        if row.eps == 0 and not row.variance.all():
             raise NotApplicable("a row of nothing to divide by: 0 / 0, where eps is 0")
         return row
 

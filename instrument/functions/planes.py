@@ -1,6 +1,7 @@
 """Rotary positions turn dims in pairs: which dims make a pair, and what rounding does to one that is turned."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,13 @@ from torch import Tensor
 
 from headcheck.functions.rounding import Units
 from headcheck.reference.positions import Pairing
+
+NEAR = 1e-5
+"""How far a number that a turn has may be from what it should be, by rounding in float32."""
+WHOLE_TURNS_KNOWN = 4096.0
+"""Up to this angle float32 tells how many whole turns there are."""
+SAME_BASE = 2e-6
+"""How far, relative to its size, a power of a base may be off by rounding in float32."""
 
 
 class Pairs(NamedTuple):
@@ -39,8 +47,54 @@ def angle_error(angles: Tensor, frequencies: Tensor, unit: float) -> Tensor:
     The product is rounded once. A frequency other than 1 is exp(-L) or base^(-e), L = |ln frequency|: four
     roundings for the function and a division, and four of the exponent, each of which counts L times.
     """
-    of_frequency = torch.where(frequencies == 1, 0.0, 4 + 4 * frequencies.log().abs())
+    of_frequency = torch.where((frequencies == 1) | (frequencies == 0), 0.0, 4 + 4 * frequencies.log().abs())
     return angles.abs() * (1 + of_frequency) * unit
+
+
+def turns_of(matrix: Tensor, width: int, pairing: Pairing, out: Pairing) -> Tensor | None:
+    """The turn of each pair as a complex number, where the images of unit vectors, row by row, are such turns.
+
+    None: something stands outside of the planes of pairs, or the two dims of one are not turned alike.
+    """
+    of_first, of_second, _ = (each.mT for each in Pairs.of(matrix.mT, width, pairing))
+    along, across = Pairs.of(of_first, width, out), Pairs.of(of_second, width, out)
+    found = torch.complex(along.first.diagonal(), along.second.diagonal())
+    alike = torch.complex(across.second.diagonal(), -across.first.diagonal())
+    strays = matrix.square().sum() - 2 * found.abs().square().sum() - (len(matrix) - width)
+    near = (found - alike).abs().max() < NEAR and strays.abs() < NEAR * len(matrix)
+    return found if near else None
+
+
+def frequencies_of(turns_at: Callable[[int], Tensor | None], furthest: int) -> Tensor | None:
+    """The angle of each pair at position 1, by its turns at positions that grow; None where no such angles are there.
+
+    What an angle is known to tells how many whole turns there are at a position four times as far.
+    """
+    first = turns_at(1)
+    if first is None:
+        return None
+    frequencies, position = first.angle(), 4
+    while position <= furthest and (here := turns_at(position)) is not None:
+        angles = position * frequencies
+        away = torch.remainder(here.angle() - angles + math.pi, 2 * math.pi) - math.pi
+        near = angles.abs() <= WHOLE_TURNS_KNOWN
+        if (away.abs() > 4 * NEAR * (1 + angles.abs()))[near].any():
+            return None
+        frequencies = torch.where(near, frequencies + away / position, frequencies)
+        position *= 4
+    return frequencies
+
+
+def base_of(frequencies: Tensor) -> float | None:
+    """The base of which these are the powers -i / pairs, in as few digits as tell them; None where they are of none."""
+    pairs = len(frequencies)
+    if pairs < 2 or not (frequencies > 0).all() or frequencies[-1] == 1:
+        return None
+    exponents = torch.arange(pairs, dtype=torch.float64) / pairs
+    base = float(frequencies[-1]) ** (-pairs / (pairs - 1))
+    rounded = (float(f"{base:.{digits}g}") for digits in range(2, 11))
+    fitting = (each for each in rounded if ((each**exponents * frequencies - 1).abs() < SAME_BASE).all())
+    return next(fitting, None)
 
 
 def measured_angles(
@@ -58,15 +112,15 @@ def measured_angles(
     return angles + away, limit + 4 * torch.finfo(torch.float64).eps * (angles.abs() + math.pi)
 
 
-def turning_error(size: Pairs, angles: Tensor, error: Tensor, angle_unit: float, unit: Units) -> Pairs:
+def turning_error(size: Pairs, angles: Tensor, error: Tensor, own: float, unit: Units) -> Pairs:
     """How far each number of a turned pair may be off before it is stored.
 
-    size: the absolute values before the turn. error: of the angles. cos and sin have 4 roundings in the format
-    of the angles (2 ulp: CUDA's; libm has less), and are stored; each product is stored, and their sum once.
+    size: the absolute values before the turn. error: of the angles. own: of cos and sin, relative to them, before they
+    are stored; each product is stored, and their sum once.
     """
     cos, sin = angles.cos().abs(), angles.sin().abs()
     cos_off, sin_off = (
-        factor_error(value, slope, error, 4 * angle_unit, unit) for value, slope in ((cos, sin), (sin, cos))
+        factor_error(value, slope, error, own, unit) for value, slope in ((cos, sin), (sin, cos))
     )
 
     def one(by_cos: Tensor, by_sin: Tensor) -> Tensor:

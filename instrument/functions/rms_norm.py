@@ -32,7 +32,7 @@ class RMSNormSubject(NormSubject):
     CENTRING = False
 
     def exact(self, x: NormInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return rms_norm(tensors["x"], self.factor(tensors.get("weight")), x.eps)
+        return rms_norm(tensors["x"], self.factor(tensors.get("weight")), self.eps_of(x))
 
 
 class RMSNormRole(NormRole[NormCase]):

@@ -1,5 +1,6 @@
 """What the engine asks of a role, for functions of a few tensors: drawn, built and simplified by their fields."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from random import Random
@@ -8,14 +9,16 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from headcheck import inference
-from headcheck.arithmetic import Arithmetic, named
+from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.calling import OtherDtype, impatient, is_for_laws, require_callable
 from headcheck.casework import CaseRole
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
 from headcheck.errors import SubjectError
+from headcheck.formats import formats_of
 from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.subject import FunctionSubject
+from headcheck.verdict import IF_MEANT, Hint
 
 AnyCase = TypeVar("AnyCase", bound=FunctionCase)
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
@@ -27,9 +30,16 @@ CALLS = 4
 FIVE = 5
 """The length of each axis of a call that shows rounding: of one number many functions round nothing."""
 IN_FLOAT32_NOTE = (
-    "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others ask for the "
-    "other dtypes; where it is meant, declare dtypes without float64"
+    "float64 is computed in float32, or in part: the law dtypes/doubles-are-computed-as-doubles says so, the others ask "
+    "for the other dtypes; where it is meant, declare dtypes without float64: --declare dtypes={}"
 )
+
+
+IN_NATIVE = (
+    "a plain call in {0}, held to {1}, is right with --declare arithmetic.{0}=native, by which sums too are kept in {0}, "
+    + IF_MEANT
+)
+"""What is said where all errors that no model explains are explained by the widest."""
 
 
 class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
@@ -67,7 +77,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def found(self, subject: FunctionSubject[AnyInputs]) -> dict[str, Any]:
         """What a declaration of this subject would say."""
-        rounding = {each: str(subject.arithmetic[each]) for each in subject.dtypes if each in LOW_PRECISION}
+        models = {each: subject.arithmetic[each] for each in subject.dtypes if each in LOW_PRECISION}
+        rounding = {each: str(model) if str(model) in MODELS else model for each, model in models.items()}
         return {"dtypes": subject.dtypes, "arithmetic": rounding or None, **self.conventions(subject)}
 
     def telling(self, case: AnyCase) -> AnyCase:
@@ -119,7 +130,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             and self._computes_doubles_in_float32(subject)
         ):
             subject.dtypes = tuple(dtype for dtype in taken if dtype != "float64")
-            notes.append(IN_FLOAT32_NOTE)
+            notes.append(Hint(IN_FLOAT32_NOTE.format(",".join(subject.dtypes))))
         subject.arithmetic = arithmetic = dict(native)
         with impatient(subject.seconds):
             subject.carries_gradients = self._carries_gradients(subject)
@@ -143,7 +154,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         return True
 
     def _computes_doubles_in_float32(self, subject: FunctionSubject[AnyInputs]) -> bool:
-        """Whether float64, of which nothing is declared, is answered by numbers of float32 that are right there.
+        """Whether float64, of which nothing is declared, is answered by what is right in float32 only.
 
         A last step in float64, by a weight or a bias, shows nothing where those are ones and zeros.
         """
@@ -159,13 +170,13 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return False
 
     def _is_of_float32(self, trial: FunctionSubject[AnyInputs], x: AnyInputs) -> bool:
-        """Whether an answer in float64 is off, and rounded to float32 and right for the inputs as rounded to it."""
+        """Whether an answer in float64 is off, is computed in float32 or in part, and right for inputs rounded to it."""
         found, single = trial(x), x.cast(torch.float32)
-        return (
-            within(found, trial.expected(x), trial.bound(x)).broken
-            and torch.equal(found.float().double(), found)
-            and not within(found, trial.expected(single), trial.bound(single)).broken
-        )
+        if not within(found, trial.expected(x), trial.bound(x)).broken:
+            return False
+        rounded = torch.equal(found.float().double(), found)
+        in_part = rounded or torch.float32 in formats_of(lambda: trial(x))
+        return in_part and not within(found, trial.expected(single), trial.bound(single)).broken
 
     def _plain(self, subject: FunctionSubject[AnyInputs], dtype: str) -> AnyCase:
         return self.fit(self.case(dtype=dtype, seed=1), _Taking(subject, dtype))
@@ -205,11 +216,19 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return named("native"), ""
         randoms = (Random(f"{seed}/arithmetic/{dtype}/{number}") for number in range(inference.TRIES))
         drawn = (self.draw(random, subject).but(dtype=dtype) for random in randoms)
-        model, ratio = inference.narrowest(
-            self.inferred,
-            (self.fit(self.telling(case), subject) for case in drawn),
-            lambda case, model: self._ratio(subject, case, model),
-        )
+        cases = [self.fit(self.telling(case), subject) for case in drawn]
+        smallest = [math.inf] * len(cases)
+        """The error over bound of each case under the models that were tried on it."""
+
+        def ratio_of(number: int, model: Arithmetic) -> float:
+            found = self._ratio(subject, cases[number], model)
+            smallest[number] = min(smallest[number], found)
+            return found
+
+        model, ratio = inference.narrowest(self.inferred, range(len(cases)), ratio_of)
+        beyond = [case for case, found in zip(cases, smallest, strict=True) if found > 1]
+        if beyond and all(self._ratio(subject, case, named("native")) <= 1 for case in beyond):
+            return model, Hint(IN_NATIVE.format(dtype, model))
         return model, inference.told(dtype, model, ratio)
 
     def _ratio(self, subject: FunctionSubject[AnyInputs], case: AnyCase, model: Arithmetic) -> float:

@@ -41,13 +41,18 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         self.pairing: Pairing = declaration.pairing or "interleaved"
         self.layout = declaration.layout or "bhsd"
         self.base = declaration.base or 10000.0
-        self.rotary_share: int | float = declaration.rotary_dim or 1.0
+        self.magnitude = declaration.magnitude or 1.0
+        self.rotary_share: int | float = declaration.turned or 1.0
         self.dims: tuple[int, ...] = declaration.dims or ()
         self.furthest = declaration.max_position or FURTHEST
         self.avoids: tuple[str, ...] = ()
         """Layouts that it refuses: one law asks for them, drawn cases do not."""
+        self.consecutive = False
+        """Whether it takes positions that rise by one only."""
         self.formats: dict[str, str] = {}
         """dtype -> format of the angles; float32 where it is not said."""
+        self.found: Mapping[str, Any] = {}
+        """Fields of a declaration under which it turns as it does, where what it is held to is another rotation."""
 
     def lacks(self, feature: str) -> str | None:
         if feature == "base" and self.declaration.frequencies is not None:
@@ -78,7 +83,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return super().tensors_for(x.but(x=self._turned(x.x)))
 
     def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return self._turned(super().run(x.but(x=self._turned(x.x)), tensors))
+        return self._as_in_x(x, self._turned(super().run(x.but(x=self._turned(x.x)), tensors)))
 
     def refuses_strides(self, problem: BaseException) -> bool:
         """As declared, or as what is raised says."""
@@ -93,6 +98,13 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
 
     def _turned(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2) if self.layout == "bshd" else x
+
+    def _as_in_x(self, x: RotaryInputs, output: Tensor) -> Tensor:
+        """The output with its pairs where they stand in x."""
+        out = self.declaration.pairing_out or x.pairing
+        if out == x.pairing:
+            return output
+        return Pairs.of(output, self.rotary_dim(output.shape[-1]), out).joined(x.pairing)
 
     # What it should give
 
@@ -115,13 +127,20 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         given = tensors["x"]
         if self.declaration.frequencies is None:
             width = self.rotary_dim(given.shape[-1])
-            return rotary(given, x.positions, base=x.base, pairing=x.pairing, rotary_dim=width)
+            turned = rotary(given, x.positions, base=x.base, pairing=x.pairing, rotary_dim=width)
+            return self.lengthened(x, turned)
         # Each pair by itself is a vector of two dims, which turns by 1 at position 1: pairs as sequences.
         pairs = self.pairs(x, given)
         vectors = torch.stack((pairs.first, pairs.second), dim=-1).movedim(3, 0)
         angles = self.angles(x)[:, 0].expand(given.shape[0], -1, -1).movedim(-1, 0)
         turned = rotary(vectors.flatten(0, 1), angles.flatten(0, 1)).reshape(vectors.shape).movedim(0, 3)
-        return Pairs(turned[..., 0], turned[..., 1], pairs.rest).joined(x.pairing)
+        return self.lengthened(x, Pairs(turned[..., 0], turned[..., 1], pairs.rest).joined(x.pairing))
+
+    def lengthened(self, x: RotaryInputs, tensor: Tensor, times: int = 1) -> Tensor:
+        """A tensor like x, in float64, with its turned dims multiplied by the magnitude so many times."""
+        first, second, rest = self.pairs(x, tensor)
+        factor = self.magnitude**times
+        return Pairs(factor * first, factor * second, rest).joined(x.pairing)
 
     def bound(self, x: RotaryInputs) -> Tensor:
         return self._bound(x, x.x, self.expected(x))
@@ -132,7 +151,11 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return {"x": self._bound(x, cotangent, exact)}
 
     def _bound(self, x: RotaryInputs, given: Tensor, exact: Tensor) -> Tensor:
-        """As `turning_error` says, then stored; nothing where nothing is turned."""
+        """As `turning_error` says, then stored; nothing where nothing is turned.
+
+        cos and sin have 4 roundings in the format of the angles (2 ulp: CUDA's; libm has less), and are stored; one more
+        and a storing where they are multiplied.
+        """
         dtype = str(x.dtype).removeprefix("torch.")
         form = self.declaration.angles or self.formats.get(dtype, "float32")
         bound = self._stored(x, given, exact, form, units(self.arithmetic_for(x.dtype), x.dtype))
@@ -146,13 +169,14 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         angle_unit = FORMATS[form].unit_roundoff
         angles = self.angles(x)
         error = angle_error(angles, self.frequencies(x), angle_unit)
-        off = turning_error(self.pairs(x, given.abs()), angles, error, angle_unit, unit)
+        own = 4 * angle_unit if self.magnitude == 1 else 5 * angle_unit + unit.step
+        off = turning_error(self.pairs(x, self.lengthened(x, given.abs())), angles, error, own, unit)
         turned = torch.arange(given.shape[-1]) < self.rotary_dim(given.shape[-1])
         return torch.where(turned, stored(exact.detach(), off.joined(x.pairing), unit), 0.0)
 
     def turned_further(self, x: RotaryInputs, off: Tensor) -> Tensor:
         """The most that an error in x can grow to when x is turned: what both numbers of its pair are off."""
-        first, second, rest = self.pairs(x, off)
+        first, second, rest = self.pairs(x, self.lengthened(x, off))
         return Pairs(first + second, first + second, rest).joined(x.pairing)
 
 
@@ -165,19 +189,27 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
     declaration = Rotary
     subject = RotarySubject
     aliases = ("rotary", "rope")
+    cure = "say its role with --role, or the dim of x that it takes: --declare dims=64"
 
     def find_out(self, subject: RotarySubject) -> list[str]:
         return find_out(subject)
 
     def conventions(self, subject: RotarySubject) -> dict[str, Any]:
         settled: dict[str, Any] = {
-            "base": subject.base,
+            "base": subject.base if subject.declaration.frequencies is None else None,
             "pairing": subject.pairing,
             "dims": subject.dims,
         }
         if subject.layout == "bshd":
             settled["layout"] = subject.layout
-        return settled if subject.rotary_share == 1.0 else {**settled, "rotary_dim": subject.rotary_share}
+        if subject.rotary_share != 1.0:
+            settled["rotary_dim"] = subject.rotary_share
+        return {**settled, **subject.found}
+
+    def found(self, subject: FunctionSubject[RotaryInputs]) -> dict[str, Any]:
+        """Rounding is inferred beside the rotation that it is held to: of another one it says nothing."""
+        assert isinstance(subject, RotarySubject)
+        return super().found(subject) | ({"arithmetic": None} if subject.found else {})
 
     def notes(self, subject: RotarySubject) -> list[str]:
         return formats_of_angles(subject, self)
@@ -194,6 +226,8 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
             case = case.but(per_sequence=False)
         if not case.spacing.is_integer() and subject.lacks("fractional"):
             case = case.but(spacing=1.0)
+        if subject.consecutive:
+            case = case.but(order="rising", spacing=1.0, per_sequence=False)
         if case.base and subject.lacks("base"):
             case = case.but(base=0.0)
         if case.pairing != "declared" and subject.lacks("interleaved"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,11 +15,12 @@ from torch import Tensor
 from headcheck.calling import SubjectRaised, refuses_a_length
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.errors import SubjectError
-from headcheck.functions.planes import Pairs
+from headcheck.functions.planes import NEAR, Pairs, base_of, frequencies_of, turns_of
 from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
 from headcheck.layouts import LAYOUTS
 from headcheck.reference.positions import Pairing
 from headcheck.signatures import parameters_of
+from headcheck.verdict import IF_MEANT, Hint
 
 if TYPE_CHECKING:
     from headcheck.functions.rotary import RotaryRole, RotarySubject
@@ -26,6 +31,10 @@ FURTHEST = 250_000
 REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511)
 SHORT_REACHES = (255, 127, 63, 31)
 """Where more is refused in so many words; a table that ends there by a slip is held to the last of the others."""
+SHOWN = 8
+"""The smallest dim of which angles are measured, if it takes one: of fewer pairs no base can be told."""
+LENGTHS_AT = range(1, 9)
+"""The positions at which the lengths of turned pairs are measured."""
 CASES = 8
 """So many show whether angles are in float64."""
 
@@ -42,7 +51,17 @@ def find_out(subject: RotarySubject) -> list[str]:
         subject.layout = subject.declaration.layout or "bhsd"
         subject.dims = subject.dims or DIMS
         return []
-    steps = (_dims, _base, _turned_dims, _pairing, _forms_of_positions, _reach, _negative, _layouts)
+    steps = (
+        _dims,
+        _base,
+        _turned_dims,
+        _pairing,
+        _forms_of_positions,
+        _reach,
+        _rotation,
+        _negative,
+        _layouts,
+    )
     return notes + [note for step in steps for note in step(subject, dtype)]
 
 
@@ -54,11 +73,21 @@ def _working_dtype(subject: RotarySubject) -> torch.dtype | None:
             if not shared and declared is None:
                 subject.refused["shared_positions"] = subject.FEATURES["shared_positions"]
             dtype: torch.dtype = getattr(torch, name)
-            if working := [dim for dim in subject.dims or DIMS if not _refusal(subject, dtype, dim)]:
+            if working := _dims_taken(subject, dtype):
                 subject.dims = subject.dims or tuple(working)
                 return dtype
         subject.refused.pop("shared_positions", None)
     return None
+
+
+def _dims_taken(subject: RotarySubject, dtype: torch.dtype) -> list[int]:
+    """The dims that work, of those declared, or of those that are tried first, or of those that the refusals name."""
+    refusals = {dim: _refusal(subject, dtype, dim) for dim in subject.dims or DIMS}
+    taken = [dim for dim, why in refusals.items() if not why]
+    if taken or subject.dims:
+        return taken
+    named = {int(number) for why in refusals.values() for number in re.findall(r"\d{1,3}", why)}
+    return [dim for dim in sorted(named - {0, *DIMS}) if not dim % 2 and not _refusal(subject, dtype, dim)]
 
 
 def _dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
@@ -82,7 +111,7 @@ def _base(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
 
 def _turned_dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     """All, a number or a share of them; only dims of which that share is an even number are then asked for."""
-    share, notes = subject.declaration.rotary_dim, []
+    share, notes = subject.declaration.turned, []
     if share is None:
         share = _share({dim: _touched(_matrix(subject, dtype, dim)) for dim in subject.dims})
         notes = [f"rotary_dim: {share:g}, as found"] if share != 1.0 else []
@@ -92,6 +121,8 @@ def _turned_dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
             notes.append(f"dims: {', '.join(map(str, kept))}, of which that share is an even number")
         subject.dims = kept
     subject.rotary_share = share
+    if subject.consecutive:
+        notes.append("positions: those that rise by one only, as others are refused")
     return notes
 
 
@@ -109,15 +140,24 @@ def _share(widths: dict[int, int]) -> int | float:
     return share if told and all(widths[dim] == share * dim for dim in fitting) else 1.0
 
 
-def _matrix(subject: RotarySubject, dtype: torch.dtype, dim: int) -> Tensor:
-    """Row j is what becomes of unit vector j at position 1."""
-    unit_vectors = torch.eye(dim, dtype=dtype)[None, None]
+def _matrix(subject: RotarySubject, dtype: torch.dtype, dim: int, position: int = 1) -> Tensor:
+    """Row j is what becomes of unit vector j at a position."""
+    unit_vectors = torch.eye(dim, dtype=dtype)
+    alike = _inputs(subject, unit_vectors[None, None], torch.full((dim,), position))
+    run = _inputs(
+        subject,
+        unit_vectors[:, None, None].expand(-1, 1, 2, -1).contiguous(),
+        torch.tensor([position - 1, position]),
+    )
     try:
-        return subject(_inputs(subject, unit_vectors, torch.ones(dim, dtype=torch.int64)))[0, 0].cpu()
-    except LawBroken as problem:
-        raise SubjectError(
-            f"the subject does not turn tokens that all stand at position 1: {problem}"
-        ) from problem
+        return subject(alike)[0, 0].cpu()
+    except (LawBroken, NotApplicable) as problem:
+        if _why_not(subject, run):
+            raise SubjectError(
+                f"the subject does not turn tokens that all stand at position {position}: {problem}"
+            ) from problem
+        subject.consecutive = True
+    return subject(run)[:, 0, 1].cpu()
 
 
 def _touched(matrix: Tensor) -> int:
@@ -139,7 +179,15 @@ def _pairing(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         seconds = Pairs.of(matrix, width, pairing).second.mT
         sizes[pairing] = Pairs.of(seconds, width, pairing).first.diagonal().abs().sum()
     subject.pairing = max(pairings, key=lambda pairing: sizes[pairing])
+    if turns_of(matrix, width, subject.pairing, subject.pairing) is None:
+        for pairing in pairings:
+            if turns_of(matrix, width, pairing, _other(pairing)) is not None:
+                subject.pairing = pairing
     return [f"pairing: {subject.pairing}, as found"]
+
+
+def _other(pairing: Pairing) -> Pairing:
+    return "half" if pairing == "interleaved" else "interleaved"
 
 
 def _forms_of_positions(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
@@ -170,6 +218,82 @@ def _reach(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         beyond = f"further ones are refused: {why}"
     subject.furthest = REACHES[-1]
     return []
+
+
+def _rotation(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
+    """Which other rotation a plain call is, where it is not the one that it is held to: it may be declared."""
+    if _is_right(subject, dtype):
+        return []
+    for changes in _others(subject, dtype):
+        if _is_right(_declared(subject, changes), dtype):
+            subject.found = {"base": None, **changes} if "frequencies" in changes else changes
+            said = " ".join(f"--declare {field}={_said(value)}" for field, value in changes.items())
+            return [Hint(f"a plain call is right with {said}, {IF_MEANT}")]
+    subject.found = {"base": subject.declaration.base}
+    return []
+
+
+def _others(subject: RotarySubject, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+    """Declarations that a measured rotation may have: of its pairs, its length, and its base or its angles."""
+    dim = min((dim for dim in subject.dims if dim >= SHOWN), default=max(subject.dims))
+    width = subject.rotary_dim(dim)
+    for out in (subject.pairing, _other(subject.pairing)):
+
+        def turns_at(position: int, out: Pairing = out) -> Tensor | None:
+            with suppress(SubjectError):
+                return turns_of(_matrix(subject, dtype, dim, position).double(), width, subject.pairing, out)
+            return None
+
+        frequencies = frequencies_of(turns_at, subject.furthest)
+        if frequencies is None or (frequencies < 0).any():
+            continue
+        common: dict[str, Any] = {} if out == subject.pairing else {"pairing_out": out}
+        common |= _magnitude([turns_at(position) for position in LENGTHS_AT])
+        if base := base_of(frequencies):
+            yield common if base == subject.base else {**common, "base": base}
+        at_one_dim = {"dims": (dim,), **common}
+        yield {**at_one_dim, "base": base} if base else at_one_dim
+        yield {**at_one_dim, "frequencies": tuple(float(f"{each:.9g}") for each in frequencies.tolist())}
+
+
+def _magnitude(turns: Sequence[Tensor | None]) -> dict[str, float]:
+    """What all turns multiply by, where it is not 1."""
+    lengths = torch.cat([each.abs() for each in turns if each is not None])
+    mean = float(lengths.mean())
+    alike = (lengths / mean - 1).abs().max() < NEAR
+    return {"magnitude": float(f"{mean:.8g}")} if alike and abs(mean - 1) > NEAR else {}
+
+
+def _declared(subject: RotarySubject, changes: Mapping[str, Any]) -> RotarySubject:
+    """The same subject, held to another declaration."""
+    other = copy(subject)
+    other.declaration = subject.declaration.but(**changes)
+    other.base, other.dims = changes.get("base", subject.base), changes.get("dims", subject.dims)
+    other.magnitude = changes.get("magnitude", subject.magnitude)
+    other.rotary_share = other.declaration.turned or subject.rotary_share
+    return other
+
+
+def _said(value: float | str | tuple[float, ...]) -> str:
+    """As the command line reads it."""
+    if isinstance(value, tuple):
+        return ",".join(f"{each:.9g}" for each in value)
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
+def _is_right(subject: RotarySubject, dtype: torch.dtype) -> bool:
+    """Whether plain calls are right, near the start and far from it, in the smallest dim and the largest."""
+    generator, length = torch.Generator().manual_seed(0), min(5, subject.furthest + 1)
+    for dim in {min(subject.dims), max(subject.dims)}:
+        for start in (0, subject.furthest + 1 - length):
+            x = torch.randn(1, 2, length, dim, generator=generator, dtype=torch.float64).to(dtype)
+            inputs = _inputs(subject, x, torch.arange(start, start + length))
+            try:
+                if within(subject(inputs), subject.expected(inputs), subject.bound(inputs)).broken:
+                    return False
+            except (LawBroken, NotApplicable):
+                return False
+    return True
 
 
 def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
@@ -246,9 +370,15 @@ def _is_refused_aloud(subject: RotarySubject, dtype: torch.dtype, dim: int, posi
 def _refusal(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Tensor | None = None) -> str:
     """Why a call does not work; '' if it does."""
     where = torch.arange(2) if positions is None else positions
-    x = torch.ones(where.ndim, 3, where.shape[-1], dim, dtype=dtype)
+    return _why_not(
+        subject, _inputs(subject, torch.ones(where.ndim, 3, where.shape[-1], dim, dtype=dtype), where)
+    )
+
+
+def _why_not(subject: RotarySubject, x: RotaryInputs) -> str:
+    """Why a call does not work; '' if it does."""
     try:
-        subject(_inputs(subject, x, where))
+        subject(x)
     except (LawBroken, NotApplicable) as problem:
         return str(problem)
     return ""

@@ -32,6 +32,7 @@ class Rotary(Declaration):
     }
     ALLOWED: ClassVar = {
         "pairing": ("interleaved", "half", None),
+        "pairing_out": ("interleaved", "half", None),
         "angles": ("float32", "float64", None),
         "layout": ("bhsd", "bshd", None),
     }
@@ -40,6 +41,10 @@ class Rotary(Declaration):
     """The angle of pair i is position x base^(-2i / rotary_dim); None: as the signature says, or 10000."""
     pairing: Pairing | None = None
     """Which dims turn together: neighbours (0, 1), (2, 3), ..., or those half of rotary_dim apart."""
+    pairing_out: Pairing | None = None
+    """Where the pairs stand in the output; None: where they stand in x. DeepSeek takes neighbours and returns halves."""
+    magnitude: float | None = None
+    """What the turned dims are multiplied by, as by YaRN's attention factor in cos and sin; None: 1."""
     rotary_dim: int | float | None = None
     """So many dims are turned, the first ones, or this share of them (below 1); None: all, or found out."""
     frequencies: tuple[float, ...] | None = None
@@ -67,7 +72,29 @@ class Rotary(Declaration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frequencies is not None and (not self.dims or len(self.dims) != 1):
-            raise SubjectError("frequencies=(...) needs the one dim that they are for: dims=(64,)")
+            raise SubjectError(
+                "frequencies=(...) needs the one dim that they are for: dims=(64,), or --declare dims=64"
+            )
+        if (
+            self.frequencies is not None
+            and self.dims
+            and self._pairs_of(self.dims[0]) != len(self.frequencies)
+        ):
+            raise SubjectError(
+                f"frequencies=(...) has {len(self.frequencies)} angles, and dims={self.dims} with rotary_dim="
+                f"{self.rotary_dim} has {self._pairs_of(self.dims[0])} pairs"
+            )
+
+    def _pairs_of(self, dim: int) -> int:
+        """So many pairs of a dim are turned."""
+        share = self.turned
+        return round(share * dim if isinstance(share, float) else min(share or dim, dim)) // 2
+
+    @property
+    def turned(self) -> int | float | None:
+        """`rotary_dim`, or as many dims as there are frequencies for."""
+        of_frequencies = None if self.frequencies is None else 2 * len(self.frequencies)
+        return of_frequencies if self.rotary_dim is None else self.rotary_dim
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +25,7 @@ from headcheck.functions.sinusoidal_inputs import (
 from headcheck.functions.subject import FunctionSubject
 from headcheck.reference.positions import rotary_angles, sinusoidal_at
 from headcheck.signatures import parameters_of
+from headcheck.verdict import IF_MEANT, Hint
 
 LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)
 """The longest table that laws ask for is the first of these that the subject makes."""
@@ -65,6 +67,10 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
         self.pads = declaration.odd == "zero-column"
         """Whether an odd table is the next narrower one and a column of zeros."""
         self.longest = declaration.max_length or LENGTHS[0]
+        self.narrowest = 4 if declaration.last_wave == "base" else 1
+        """The smallest width that drawn cases ask for: from a first wave to another last one there are two waves."""
+        self.found: Mapping[str, Any] = {}
+        """Fields of a declaration under which a plain table is right, where it is wrong."""
         self.formats: dict[str, str] = {}
         """dtype -> format of the angles; float32 where it is not said."""
         if declaration.odd == "refused":
@@ -188,10 +194,11 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
         return super().prepare(declaration, dtypes=wanted, device=device, seed=seed)
 
     def find_out(self, subject: SinusoidalSubject) -> list[str]:
-        return [note for step in (_base, _layout, _odd, _longest) for note in step(subject)]
+        steps = (_narrowest, _base, _layout, _odd, _longest, _last_wave)
+        return [note for step in steps for note in step(subject)]
 
     def conventions(self, subject: SinusoidalSubject) -> dict[str, Any]:
-        settled = {"base": subject.base, "layout": subject.layout}
+        settled = {"base": subject.base, "layout": subject.layout, **subject.found}
         return {**settled, "odd": "zero-column"} if subject.pads else settled
 
     def notes(self, subject: SinusoidalSubject) -> list[str]:
@@ -212,14 +219,35 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
     def settle(self, case: SinusoidalCase, subject: SinusoidalSubject) -> SinusoidalCase:
         width = case.d_model + case.d_model % 2 if subject.lacks("odd") else case.d_model
         width = max(width, 2) if subject.pads else width  # Of one column nothing but zeros would be left.
-        if subject.declaration.last_wave == "base":  # From a first wave to another last one: at least two.
-            width = max(width, 4)
-        return case.but(
-            values="normal", layout="contiguous", d_model=width, length=min(case.length, subject.longest)
-        )
+        width, length = max(width, subject.narrowest), min(case.length, subject.longest)
+        return case.but(values="normal", layout="contiguous", d_model=width, length=length)
 
     def show(self, inputs: SinusoidalInputs) -> dict[str, Any]:
         return {"length": inputs.length, "d_model": inputs.d_model}
+
+
+def _narrowest(subject: SinusoidalSubject) -> list[str]:
+    """Whether a width of 2 raises, as where waves are spaced by their number less one, and a width of 4 does not."""
+    dtype = getattr(torch, subject.dtypes[0])
+    why = _refusal(subject, _inputs(dtype, 2, 2))
+    if not why.startswith("raised") or _refusal(subject, _inputs(dtype, 2, 4)):
+        return []
+    subject.narrowest = 4
+    return [f"tables of width 2: not asked for ({why})"]
+
+
+def _last_wave(subject: SinusoidalSubject) -> list[str]:
+    """Whether a plain table is wrong, and right if the last wave is the base."""
+    x = _inputs(getattr(torch, subject.dtypes[0]), 5, 16)
+    if _refusal(subject, x) or not _broken(subject, x):
+        return []
+    to_the_base = copy(subject)
+    to_the_base.declaration = subject.declaration.but(last_wave="base")
+    if subject.declaration.last_wave is not None or _broken(to_the_base, x):
+        subject.found = {"base": subject.declaration.base}
+        return []
+    subject.found = {"last_wave": "base"}
+    return [Hint(f"a plain call is right with --declare last_wave=base, {IF_MEANT}")]
 
 
 def _base(subject: SinusoidalSubject) -> list[str]:

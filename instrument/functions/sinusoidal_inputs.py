@@ -34,7 +34,7 @@ class Sinusoidal(Declaration):
     }
     ALLOWED: ClassVar = {
         "layout": (*LAYOUTS, None),
-        "last_wave": ("before-base", "base"),
+        "last_wave": ("before-base", "base", None),
         "odd": ("refused", "handled", "zero-column", None),
         "angles": ("float32", "float64", None),
     }
@@ -43,8 +43,9 @@ class Sinusoidal(Declaration):
     """None: as the signature says, or 10000."""
     layout: Layout | None = None
     """sin, cos, sin, cos, ..., or all sines and then all cosines, or the cosines first (flip_sin_to_cos)."""
-    last_wave: Literal["before-base", "base"] = "before-base"
-    """The longest wavelength: one step before base x 2 pi, as in the paper, or that itself, as in tensor2tensor."""
+    last_wave: Literal["before-base", "base"] | None = None
+    """The longest wavelength: one step before base x 2 pi, as in the paper, or that itself, as in tensor2tensor; None:
+    before-base."""
     odd: Literal["refused", "handled", "zero-column"] | None = None
     """An odd d_model raises, or has one wave's first half more ("handled"), or is the table of one column less
     and a column of zeros (tensor2tensor, fairseq, diffusers); None: either of the first two, or found out where

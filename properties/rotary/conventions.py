@@ -27,7 +27,7 @@ def pairs_are_multiplied_as_complex_numbers(rotary: RotarySubject, x: RotaryInpu
     for place in torch.cartesian_prod(*map(torch.arange, first.shape[1:])).tolist():
         _, token, pair = at = tuple(place)
         number = complex(float(first[0][at]), float(second[0][at]))
-        product = number * cmath.rect(1.0, positions[token] * frequencies[pair])
+        product = number * cmath.rect(rotary.magnitude, positions[token] * frequencies[pair])
         expected_first[0][at], expected_second[0][at] = product.real, product.imag
     return within(rotary(x), Pairs(expected_first, expected_second, rest).joined(x.pairing), rotary.bound(x))
 

@@ -22,7 +22,9 @@ def _unit_vectors(rotary: RotarySubject, x: RotaryInputs) -> RotaryInputs:
 def _measured(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """The direction of each turned unit vector against position x frequency."""
     x = _unit_vectors(rotary, x)
-    turned, off = rotary.pairs(x, rotary(x)), rotary.pairs(x, rotary.bound(x))
+    turned, off = (
+        rotary.pairs(x, rotary.lengthened(x, each, times=-1)) for each in (rotary(x), rotary.bound(x))
+    )
     angles = rotary.angles(x).expand(turned.first.shape)
     measured, limit = measured_angles(turned.first, turned.second, off.first, off.second, angles)
     return within(measured, angles, limit, "angle")

@@ -26,8 +26,9 @@ def the_gradient_turns_back(rotary: RotarySubject, x: RotaryInputs) -> Compariso
     """With the output as its own cotangent, the gradient is the input."""
     output = rotary(x).cpu()
     limit = rotary.gradient_bounds(x, output.double())["x"] + rotary.turned_further(x, rotary.bound(x))
-    eps = torch.finfo(torch.float64).eps
-    return within(_gradient(rotary, x, output), x.x, limit + eps * x.x.double().abs())
+    expected = rotary.lengthened(x, x.x, times=2)
+    limit = limit + torch.finfo(torch.float64).eps * expected.abs()
+    return within(_gradient(rotary, x, output), expected, limit)
 
 
 @law(

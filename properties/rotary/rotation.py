@@ -20,18 +20,18 @@ EXACTLY = one_of("spacing", 1.0, 2.0, 13.0, 1000.0, 0.5, 0.25)
 
 @law(
     source=ROTATION,
-    formula="|R(p) x| = |x|, of each pair and of the whole",
+    formula="|R(p) x| = |x|, of each pair and of the whole; times the magnitude, where one is declared",
     guards="A sine and a cosine of different angles, a factor on one of them, a pair in which one term is missing.",
 )
 def norms_are_kept(rotary: RotarySubject, x: RotaryInputs) -> Iterator[Comparison]:
     """Turning changes the length of no pair, and of no vector."""
-    turned, off = rotary(x).double().cpu(), rotary.bound(x)
-    now, was, pair_off = (rotary.pairs(x, each) for each in (turned, x.x, off))
+    turned, off, before = rotary(x).double().cpu(), rotary.bound(x), rotary.lengthened(x, x.x)
+    now, was, pair_off = (rotary.pairs(x, each) for each in (turned, before, off))
     lengths = [torch.hypot(each.first, each.second) for each in (now, was, pair_off)]
     own = 4 * torch.finfo(torch.float64).eps * lengths[1]
     yield within(lengths[0], lengths[1], lengths[2] + own, "length of a pair")
-    own = (x.x.shape[-1] + 4) * torch.finfo(torch.float64).eps * x.x.double().norm(dim=-1)
-    yield within(turned.norm(dim=-1), x.x.double().norm(dim=-1), off.norm(dim=-1) + own, "length")
+    own = (x.x.shape[-1] + 4) * torch.finfo(torch.float64).eps * before.norm(dim=-1)
+    yield within(turned.norm(dim=-1), before.norm(dim=-1), off.norm(dim=-1) + own, "length")
 
 
 @law(
@@ -76,8 +76,9 @@ def turns_add_up(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     more = rotary.room(x, SHIFTS[x.case.seed % len(SHIFTS)])
     once = rotary(x)
     then, together = x.but(x=once, positions=torch.full_like(x.positions, more)), x.at(x.positions + more)
-    limit = rotary.bound(then) + rotary.turned_further(x, rotary.bound(x)) + rotary.bound(together)
-    return within(rotary(then), rotary(together), limit)
+    limit = rotary.bound(then) + rotary.turned_further(x, rotary.bound(x))
+    limit = limit + rotary.lengthened(x, rotary.bound(together))
+    return within(rotary(then), rotary.lengthened(x, rotary(together)), limit)
 
 
 @law(
@@ -89,8 +90,9 @@ def a_mirrored_turn_leads_back(rotary: RotarySubject, x: RotaryInputs) -> Compar
     """Turning, mirroring, turning by the same position and mirroring again gives back what there was."""
     back = x.but(x=_mirrored(rotary, x, rotary(x)).to(x.dtype))
     limit = rotary.turned_further(x, rotary.bound(x)) + rotary.bound(back)
-    eps = torch.finfo(torch.float64).eps
-    return within(_mirrored(rotary, x, rotary(back)), x.x, limit + eps * x.x.double().abs())
+    expected = rotary.lengthened(x, x.x, times=2)
+    limit = limit + torch.finfo(torch.float64).eps * expected.abs()
+    return within(_mirrored(rotary, x, rotary(back)), expected, limit)
 
 
 def _mirrored(rotary: RotarySubject, x: RotaryInputs, tensor: torch.Tensor) -> torch.Tensor:
@@ -109,7 +111,7 @@ def a_position_below_zero_turns_back(rotary: RotarySubject, x: RotaryInputs) -> 
     """Turning by a position and then by its negative gives back what there was."""
     back = x.but(x=rotary(x).cpu(), positions=-x.positions)
     limit = rotary.turned_further(x, rotary.bound(x)) + rotary.bound(back)
-    return within(rotary(back), x.x, limit)
+    return within(rotary(back), rotary.lengthened(x, x.x, times=2), limit)
 
 
 @law(
@@ -121,7 +123,7 @@ def a_position_below_zero_turns_back(rotary: RotarySubject, x: RotaryInputs) -> 
 def position_zero_changes_nothing(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """At position 0 every vector stays as it is."""
     there = x.at(torch.zeros_like(x.positions))
-    return within(rotary(there), x.x, rotary.bound(there))
+    return within(rotary(there), rotary.lengthened(x, x.x), rotary.bound(there))
 
 
 @law(

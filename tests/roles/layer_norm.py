@@ -37,6 +37,17 @@ def wide(x: Tensor) -> Tensor:
 # Right
 
 
+@right("torch's own without a bias, as nanoGPT's.")
+def without_a_bias(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.layer_norm(x, x.shape[-1:], weight, None, 1e-5)
+
+
+@right("llm.c's: the output, and what the backward pass needs.")
+def with_its_cache(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Any]:
+    mean, rstd = x.mean(-1, keepdim=True), (variance(x) + 1e-5) ** -0.5
+    return (x - mean) * rstd * w + b, (x, w, mean, rstd)
+
+
 @right("torch's own, with its normalized_shape.")
 def torch_s_own(
     input: Tensor,  # noqa: A002 (torch's name)

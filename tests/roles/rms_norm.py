@@ -45,6 +45,18 @@ def torch_s_own(
     return functional.rms_norm(input, normalized_shape, weight, eps)
 
 
+@right("torch's own without an eps: each format has its own.")
+def torch_s_own_without_eps(x: Tensor, weight: Maybe = None) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:], weight)
+
+
+@right("Of one odd width.", dims=(7,))
+def of_seven(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    if x.shape[-1] != 7:
+        raise ValueError("rows of seven")
+    return torch_s_own(x, (7,), weight, eps)
+
+
 @right("The equation, each step stored.")
 def by_the_book(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return weighted(x / torch.sqrt(mean_square(x) + eps), weight)

@@ -181,6 +181,51 @@ def scaled_frequencies(x: Tensor, positions: Tensor) -> Tensor:
     return by_halves(at_least_float(x), angles.cos(), angles.sin()).to(x.dtype)
 
 
+@right(
+    "YaRN's: angles by a table, and a factor of cosine and sine.",
+    dims=(32,),
+    frequencies=tuple(llama_3_1(32)),
+    magnitude=1.2079442,
+)
+def lengthened(x: Tensor, positions: Tensor) -> Tensor:
+    angles = positions[..., None].float() * torch.tensor(llama_3_1(x.shape[-1]))
+    angles = angles[:, None] if positions.ndim == 2 else angles
+    return by_halves(at_least_float(x), angles.cos() * 1.2079442, angles.sin() * 1.2079442).to(x.dtype)
+
+
+@right("DeepSeek's: pairs are neighbours in x, and halves in the output.", pairing_out="half")
+def halves_of_neighbours(x: Tensor, positions: Tensor) -> Tensor:
+    return half(x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2), positions)
+
+
+@right("MLX's: an offset, and tokens that follow each other.", may_refuse=True)
+def from_an_offset(x: Tensor, positions: Tensor) -> Tensor:
+    offset = int(positions.flatten()[0])
+    run = torch.arange(offset, offset + x.shape[2])
+    if positions.is_floating_point() or not torch.equal(positions, run):
+        raise ValueError("positions must follow each other")
+    return half(x, run)
+
+
+@right("vLLM's: the one head size that is taken is named where another is refused.", base=500_000.0)
+def one_head_size(x: Tensor, positions: Tensor) -> Tensor:
+    if x.shape[-1] != 12:
+        raise ValueError(f"head_size is 12, not {x.shape[-1]}")
+    return by_halves(x, *table(positions, 12, 500_000.0))
+
+
+@right(
+    "Axial: columns are turned, and rows stand still.",
+    dims=(8,),
+    frequencies=(1.0, 0.1, 0.0, 0.0),
+    dtypes=("float32",),
+)
+def axial(x: Tensor, positions: Tensor) -> Tensor:
+    angles = positions[..., None].float() * torch.tensor([1.0, 0.1, 0.0, 0.0])
+    angles = angles[:, None] if positions.ndim == 2 else angles
+    return neighbours(x, angles.cos(), angles.sin())
+
+
 class _OwnBackward(torch.autograd.Function):
     """Half pairing; the backward turns back."""
 

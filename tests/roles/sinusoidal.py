@@ -118,6 +118,22 @@ def padded_to_the_base(length: int, d_model: int) -> Tensor:
     return torch.nn.functional.pad(table, (0, d_model % 2))
 
 
+@right("fairseq's: the last wavelength is base x 2 pi, and a single wave divides by zero.", last_wave="base")
+def one_wave_divides_by_zero(length: int, d_model: int) -> Tensor:
+    step = math.log(10000) / (d_model // 2 - 1)
+    angles = torch.arange(length).float()[:, None] * torch.exp(torch.arange(d_model // 2).float() * -step)
+    table = torch.cat((angles.sin(), angles.cos()), dim=1)
+    return torch.nn.functional.pad(table, (0, d_model % 2))
+
+
+@right("By a step of its own for a width of 2, which is refused.")
+def one_wave_is_refused(length: int, d_model: int) -> Tensor:
+    even(d_model)
+    if d_model == 2:
+        raise ValueError("one wave has no step")
+    return sines_first(length, d_model)
+
+
 @right("In bfloat16, computed in float32.")
 def in_sixteen_bits(length: int, d_model: int) -> Tensor:
     return usual(length, d_model).bfloat16()
