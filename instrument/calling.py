@@ -65,6 +65,8 @@ class SubjectRaised(NoAnswer):
         return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
+REFUSES = "refuses the call"
+"""How a reason begins that a law says nothing, as the subject may refuse what it asks for."""
 REFUSALS = ValueError, AssertionError, NotImplementedError
 """By which a subject says that it is not made for such sizes."""
 NAMES_STRIDES = re.compile(
@@ -108,7 +110,7 @@ def refused_on_purpose(problem: BaseException) -> bool:
 def require_willing(problem: BaseException, *, may_refuse: bool) -> None:
     """NotApplicable: an exception refuses a call of a subject that is declared to do so."""
     if may_refuse and refused_on_purpose(problem):
-        raise NotApplicable(f"refuses the call: {SubjectRaised(problem)}") from problem
+        raise NotApplicable(f"{REFUSES}: {SubjectRaised(problem)}") from problem
 
 
 def is_for_laws(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headcheck.calling import REFUSES
 from headcheck.comparison import place
 from headcheck.laws import Law, all_laws
 from headcheck.ranking import most_telling_first
@@ -102,7 +103,9 @@ def summary(verdict: Verdict) -> str:
         parts.append("no law could be judged")
     if verdict.broken:
         parts[0] += f", over {verdict.examples:,} examples"
-    parts.append(f"{len(verdict.laws) - len(judged)} not applicable")
+    refused = sum(each.reason.startswith(REFUSES) for each in verdict.laws)
+    of_them = f", {refused} of them as it refuses the calls" if refused else ""
+    parts.append(f"{len(verdict.laws) - len(judged)} not applicable{of_them}")
     parts.append(f"{verdict.duration_s:.1f} s")
     if verdict.unfinished:
         parts.append(f"NOT FINISHED: {verdict.unfinished}")

@@ -123,6 +123,13 @@ def test_a_summary_has_its_denominators() -> None:
     assert last == f"conforms: 1 law holds over 1,500 examples, {worst}; 1 not applicable; 1.5 s"
 
 
+def test_a_summary_says_how_much_was_refused() -> None:
+    """Where calls may be refused, a verdict of what is left must not look like one of all."""
+    refused = replace(ABSENT, reason="refuses the call: raised ValueError: one query only")
+    last = str(a_verdict(HOLDS, ABSENT, refused)).splitlines()[-1]
+    assert last.endswith("; 2 not applicable, 1 of them as it refuses the calls; 1.5 s")
+
+
 def test_a_hint_stands_beside_the_first_break() -> None:
     """Once, below the table; where nothing is broken it is a note like others."""
     hint = Hint("a plain call is right with --declare causal=bottom-right")
