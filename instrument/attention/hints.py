@@ -140,6 +140,8 @@ def _band_note(trial: AttentionSubject) -> str:
         seen = trial(x)[0, 0, :, : x.kv_len].nonzero()
     except (LawBroken, NotApplicable):
         return ""
+    if not len(seen):
+        return ""
     ahead = seen[:, 1] - seen[:, 0]
     left, right = max(0, -int(ahead.min())), max(0, int(ahead.max()))
     band = (None if left + 1 == x.q_len else left, None if right + 1 == x.q_len else right)

@@ -67,6 +67,14 @@ def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: st
     return trial is None or trial.narrowed(3, 4)[0] != declaration
 
 
+def _are_multiples(taken: Sequence[int], multiple: int) -> bool:
+    """Whether the lengths are all that are a multiple, up to the longest: who takes some of them only, or a single short
+    one, refuses the others for another reason, which is for laws to tell.
+    """
+    expected = [each for each in LENGTHS if each % multiple == 0 and each <= taken[-1]]
+    return list(taken) == expected and (len(taken) > 1 or taken[0] >= SHORTEST)
+
+
 class _Trial:
     """Plain calls of one dtype and of many sizes."""
 
@@ -118,7 +126,7 @@ class _Trial:
         if self.declaration.length_multiple is None and (refused := self._lengths_refused(dim)):
             taken = tuple(each for each in LENGTHS if (each, dim) not in refused)
             multiple = math.gcd(*taken)
-            if multiple > 1:
+            if multiple > 1 and _are_multiples(taken, multiple):
                 changes["length_multiple"] = multiple
                 said = next(iter(refused.values()))
                 notes.append(f"lengths: multiples of {multiple}, as plain calls show; others: {said}")
