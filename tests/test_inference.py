@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from headcheck import forks
 from headcheck.arithmetic import Arithmetic, named
-from headcheck.attention.trial import prepare
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trial import infer_arithmetic, prepare
 from headcheck.calling import Clock, NoAnswer, Patience, impatient
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
@@ -151,3 +153,13 @@ def test_merges_by_differences_are_found_out_and_lost_weights_are_not_taken_for_
     for declaration, merges in ((merged, 8), (Attention(_given_up), 0)):
         subject, _ = prepare(declaration, dtypes=("float32", "float64"), device="cpu", seed=0)
         assert {model.merges for model in subject.arithmetic.values()} == {merges}
+
+
+def test_a_query_that_is_scaled_first_is_found_out_at_each_seed() -> None:
+    """In sums of large products alone it rounds more than a score does; drawn dims such as 16 scale it exactly."""
+    declaration = VARIANTS["natural_right/queries-in-columns"].declaration()
+    trial = AttentionSubject(
+        declaration, dtypes=("bfloat16",), arithmetic={"bfloat16": named("native")}, device="cpu"
+    )
+    for seed in (812, 815):
+        assert infer_arithmetic(trial, "bfloat16", seed)[0] == replace(named("eager"), scaled="input")

@@ -49,6 +49,8 @@ INFERRED = (
 """The models that an undeclared low-precision subject is fitted to, the narrowest first."""
 IN_FLOAT32 = replace(named("native"), inputs="float32")
 """The model of one that computes float64 in float32, undeclared."""
+OPPOSED, TELLING_DIM = 2, 20
+"""Of three cases the one with sums of large products, and its dim, by whose root nothing is divided exactly."""
 ROUND_THE_SUM_ONCE = INFERRED[2:4]
 IN_FLOAT32_NOTE = (
     "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others allow it; "
@@ -336,6 +338,8 @@ def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Cas
     In every other one the default scale is given, so that a wrong default does not stand for rounding.
     """
     case = draw(Random(seed), trial).but(dtype=dtype, layout="contiguous")
+    if number % 3 == OPPOSED:
+        case = fit(case.but(head_dim=TELLING_DIM, scale=None, kv_len=max(case.kv_len, 8)), trial)
     if number % 2 and case.scale is None and trial.has("scale"):
         case = case.but(scale=1 / math.sqrt(case.head_dim))
     return case.but(values=("large", "opposed")[number % 3 - 1]) if number % 3 else case
