@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from headcheck import heard
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.signatures import parameters_of
 from headcheck.time_limits import OutOfTime, time_limit
@@ -113,9 +113,7 @@ def require_willing(problem: BaseException, *, may_refuse: bool) -> None:
         raise NotApplicable(f"{REFUSES}: {SubjectRaised(problem)}") from problem
 
 
-def is_for_laws(
-    problem: LawBroken | NotApplicable | None, of_all: Mapping[str, LawBroken | NotApplicable | None]
-) -> bool:
+def is_for_laws(problem: Failure | None, of_all: Mapping[str, Failure | None]) -> bool:
     """Whether a dtype is judged, by what is wrong with a plain call in it: nothing, a hang, or, if it works in any dtype,
     an answer of another form. One that raises is not supported; an answer in another dtype has a law of its own.
     """
@@ -125,7 +123,7 @@ def is_for_laws(
 
 
 def require_callable(
-    attempts: Iterable[LawBroken | NotApplicable | None],
+    attempts: Iterable[Failure | None],
     canonical: str,
     cure: str = "or say its role with --role",
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,19 @@ class LawBroken(Exception):
 
 class NotApplicable(Exception):
     """Raised by a law where it has nothing to say about this subject; the message is the reason."""
+
+
+Failure = LawBroken | NotApplicable
+"""Why a call of a subject does not work."""
+
+
+def failure_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Failure | None:
+    """Why a call of a subject does not work, or None if it does."""
+    try:
+        call(*arguments, **keywords)
+    except (LawBroken, NotApplicable) as problem:
+        return problem
+    return None
 
 
 def within(observed: Tensor, expected: Tensor, bound: Tensor | float, what: str = "output") -> Comparison:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from headcheck import forks
 from headcheck.arithmetic import Arithmetic, named
+from headcheck.attention.rounding import infer_arithmetic
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import infer_arithmetic, prepare
+from headcheck.attention.trial import prepare
 from headcheck.calling import Clock, NoAnswer, Patience, impatient
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError

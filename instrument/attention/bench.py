@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.forms import canonical_shape
 from headcheck.attention.inputs import Inputs, build
@@ -16,7 +15,7 @@ from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import DTYPES, Attention
 from headcheck.pasting import written
 from headcheck.reference import masks
@@ -71,9 +70,7 @@ class Bench:
 
     def subject(self, **conventions: Any) -> AttentionSubject:
         """The subject as it would be with these conventions."""
-        declaration = self.declaration.but(**conventions)
-        model = {self.dtype: named("native")}
-        return AttentionSubject(declaration, dtypes=(self.dtype,), arithmetic=model, device=self.device)
+        return AttentionSubject(self.declaration.but(**conventions), dtypes=(self.dtype,), device=self.device)
 
     def problem(self, x: Inputs, **conventions: Any) -> str:
         """Why a call does not give a tensor of the right form; '' if it does."""
@@ -84,12 +81,8 @@ class Bench:
         failure = self._failure(x, conventions)
         return str(failure) if isinstance(failure, SubjectRaised | NotApplicable) else ""
 
-    def _failure(self, x: Inputs, conventions: dict[str, Any]) -> LawBroken | NotApplicable | None:
-        try:
-            self.subject(**conventions)(x)
-        except (LawBroken, NotApplicable) as failure:
-            return failure
-        return None
+    def _failure(self, x: Inputs, conventions: dict[str, Any]) -> Failure | None:
+        return failure_of(self.subject(**conventions), x)
 
     def fits(self, x: Inputs, as_if: Inputs | None = None, /, **conventions: Any) -> bool:
         """Whether the answer is the one that these conventions give (for the input `as_if`, if given)."""

@@ -221,16 +221,7 @@ def read_as_the_other(trial: AttentionSubject) -> Literal["boolean", "additive"]
 
 def _right_if(trial: AttentionSubject, case: Case, field: str, value: object) -> bool:
     """Whether a call is right under another convention."""
-    return _right(
-        AttentionSubject(
-            trial.declaration.but(**{field: value}),
-            dtypes=trial.dtypes,
-            arithmetic=trial.arithmetic,
-            device=trial.device,
-            refused=trial.refused,
-        ),
-        case,
-    )
+    return _right(trial.but(declaration=trial.declaration.but(**{field: value})), case)
 
 
 def _right(trial: AttentionSubject, case: Case) -> bool:
@@ -244,13 +235,7 @@ def _layout_note(trial: AttentionSubject) -> str:
         return ""
     for field in ("layout", "output_layout"):
         for layout in ("bhsd", "bshd", "sbhd"):
-            turned = AttentionSubject(
-                trial.declaration.but(**{field: layout}),
-                dtypes=trial.dtypes,
-                arithmetic=trial.arithmetic,
-                device=trial.device,
-            )
-            if attempt(turned, case) is None:
+            if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
                 return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import named
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.returning import NEAR, as_returned
 from headcheck.attention.subject import AttentionSubject
@@ -147,7 +146,7 @@ def _first_call(
             "rectangular": False,
         }
         sized, _ = as_returned(declaration.but(**sizes), (dtype,), device)
-        subject = AttentionSubject(sized, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device)
+        subject = AttentionSubject(sized, dtypes=(dtype,), device=device)
         x = built(subject, PLAIN.but(dtype=dtype))
         x = x.but(query=torch.zeros_like(x.query))
         try:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from headcheck.attention.case import Case
 from headcheck.attention.forms import mask_shapes_of
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, built, failure_of, refuses_an_argument
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.attention.trying import PLAIN, built, refuses_an_argument
+from headcheck.comparison import Failure, failure_of
 from headcheck.declarations import BROADCAST_SHAPES, FOUR_AXES, Attention
 
 WHOLE_MASKS = ("bhqk", "hqk", "qk")
@@ -37,7 +37,7 @@ def as_masked(trial: AttentionSubject) -> tuple[Attention, list[str]]:
     return _of_other_axes(trial, unlike)
 
 
-Failures = Mapping[str, LawBroken | NotApplicable | None]
+Failures = Mapping[str, Failure | None]
 
 
 def _failures(trial: AttentionSubject, masked: Case, shapes: Sequence[str]) -> Failures:
@@ -95,7 +95,7 @@ def _of_other_axes(trial: AttentionSubject, masked: Sequence[Case]) -> tuple[Att
     return trial.declaration, []
 
 
-def _failure(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> LawBroken | NotApplicable | None:
+def _failure(trial: AttentionSubject, masked: Sequence[Case], shape: str) -> Failure | None:
     """Why no call with a mask of a shape works, or None if one does, of one kind at least."""
     subject = trial.but(declaration=trial.declaration.but(mask_shapes=(shape,)))
     failures = [failure_of(subject, built(subject, case)) for case in masked]

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from headcheck import inference
-from headcheck.arithmetic import MODELS, named
+from headcheck.arithmetic import MODELS
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
 from headcheck.attention.hints import read_as_the_other, unrecognised_note
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
+from headcheck.attention.rounding import IN_FLOAT32, infer_arithmetic
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trial import IN_FLOAT32, OF_TORCH, infer_arithmetic
+from headcheck.attention.trial import OF_TORCH
 from headcheck.attention.trying import PLAIN, is_right
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import BROADCAST_SHAPES, DTYPES, LOW_PRECISION, MASK_SHAPES
@@ -355,8 +356,7 @@ def _computes_in_float32(bench: Bench) -> bool:
 
 def _in_dtypes(bench: Bench, dtypes: tuple[str, ...]) -> AttentionSubject:
     """The subject in other dtypes than the one on the bench."""
-    model = dict.fromkeys(dtypes, named("native"))
-    return AttentionSubject(bench.declaration, dtypes=dtypes, arithmetic=model, device=bench.device)
+    return AttentionSubject(bench.declaration, dtypes=dtypes, device=bench.device)
 
 
 def _supported(field: str, bench: Bench, x: Inputs, what: str) -> Finding:

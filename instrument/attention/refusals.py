@@ -6,9 +6,9 @@ from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, built, failure_of, is_refusal, refuses_an_argument
+from headcheck.attention.trying import PLAIN, built, is_refusal, refuses_an_argument
 from headcheck.calling import SubjectRaised, was_raised
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import Failure, NotApplicable, failure_of
 from headcheck.signatures import parameters_of
 
 OTHER_KIND = {"boolean": "additive", "additive": "boolean"}
@@ -51,7 +51,7 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
     return refused
 
 
-def _refuses(trial: AttentionSubject, feature: str, failure: LawBroken | NotApplicable | None) -> bool:
+def _refuses(trial: AttentionSubject, feature: str, failure: Failure | None) -> bool:
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
     if feature in OTHER_KIND:
         return is_refusal(failure)
@@ -67,7 +67,7 @@ def _is_no_rate(trial: AttentionSubject) -> bool:
     return named is not None and named.default is None
 
 
-def _says_of_the_kind(failure: LawBroken | NotApplicable | None) -> bool:
+def _says_of_the_kind(failure: Failure | None) -> bool:
     """Whether anything is raised on purpose, or an operator wants a boolean tensor, as masked_fill, or none, as minus.
 
     Where masks of the other kind work: else it is no kind that is refused.
@@ -77,13 +77,11 @@ def _says_of_the_kind(failure: LawBroken | NotApplicable | None) -> bool:
     return was_raised(failure.problem) or "bool" in str(failure.problem).lower()
 
 
-def _failure_of_all(
-    trial: AttentionSubject, ways: Iterable[Inputs], **asked: bool
-) -> LawBroken | NotApplicable | None:
+def _failure_of_all(trial: AttentionSubject, ways: Iterable[Inputs], **asked: bool) -> Failure | None:
     """Why the first of several calls does not work, or None if any of them does."""
     failures = []
     for x in ways:
-        failures.append(failure_of(trial, x, **asked))
+        failures.append(failure_of(trial.answer, x, **asked))
         if failures[-1] is None:
             return None
     return failures[0]

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -29,9 +28,7 @@ def as_returned(
         case = Case(
             dtype=dtype, batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4, seed=1
         )
-        subject = AttentionSubject(
-            declaration, dtypes=(dtype,), arithmetic={dtype: named("native")}, device=device
-        )
+        subject = AttentionSubject(declaration, dtypes=(dtype,), device=device)
         x = built(subject, case)
         try:
             with torch.no_grad():

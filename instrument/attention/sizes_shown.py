@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from headcheck.arithmetic import named
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.layout_shown import is_turned
@@ -83,7 +82,6 @@ class _Trial:
         self.subject = AttentionSubject(
             declaration.but(head_dims=None, length_multiple=None, max_length=None),
             dtypes=(dtype,),
-            arithmetic={dtype: named("native")},
             device=device,
         )
 

@@ -39,14 +39,15 @@ class AttentionSubject(Edge):
         declaration: Attention,
         *,
         dtypes: tuple[str, ...],
-        arithmetic: Mapping[str, Arithmetic],
+        arithmetic: Mapping[str, Arithmetic] | None = None,
         device: str = "cpu",
         refused: Mapping[str, str] | None = None,
         avoids: Iterable[str] = (),
     ) -> None:
+        """arithmetic: by dtype; None for that of each dtype itself."""
         super().__init__(declaration, device=device, refused=refused)
         self.dtypes = dtypes
-        self.arithmetic = arithmetic
+        self.arithmetic = dict.fromkeys(dtypes, named("native")) if arithmetic is None else arithmetic
         self.effort = declaration.effort
         self.empty_rows: EmptyRows = declaration.empty_rows or "zeros"
         self.avoids = frozenset(avoids)

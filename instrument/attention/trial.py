@@ -1,62 +1,31 @@
 """A subject is tried on small cases before it is judged: what it takes, and how it rounds."""
 
-import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from itertools import product
-from random import Random
 
 import torch
 
-from headcheck.arithmetic import Arithmetic, named
+from headcheck.arithmetic import Arithmetic
 from headcheck.attention.case import Case
-from headcheck.attention.drawing import draw, fit
 from headcheck.attention.edge import GRADIENTS
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
-from headcheck.attention.inputs import build
 from headcheck.attention.layout_shown import as_laid_out
 from headcheck.attention.mask_shapes_shown import PLAINLY, as_masked
-from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
+from headcheck.attention.merging import in_sixteen_bits_too
 from headcheck.attention.refusals import refused_by
 from headcheck.attention.returning import as_returned
+from headcheck.attention.rounding import arithmetic_of
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import (
-    PLAIN,
-    SIZES,
-    attempt,
-    built,
-    failure_of,
-    is_right,
-    is_right_on,
-)
+from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on
 from headcheck.calling import OtherDtype, SubjectRaised, impatient, is_for_laws, require_callable
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
-from headcheck.inference import TRIES, narrowest, told
 
-INFERRED = (
-    named("wide"),
-    named("flash"),
-    named("eager"),
-    replace(named("eager"), scaled="input"),
-    replace(named("opwise"), scaled="input"),
-)
-"""The models that an undeclared low-precision subject is fitted to, the narrowest first."""
-IN_FLOAT32 = replace(named("native"), inputs="float32")
-"""The model of one that computes float64 in float32, undeclared."""
-OPPOSED, TELLING_DIM = 2, 20
-"""Of three cases the one with sums of large products, and its dim, by whose root nothing is divided exactly."""
-ROUND_THE_SUM_ONCE = INFERRED[2:4]
-IN_FLOAT32_NOTE = (
-    "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others allow it; "
-    "where it is meant, declare dtypes without float64 (--declare dtypes=float32,bfloat16,float16), or in Python "
-    "arithmetic={'float64': replace(named('native'), inputs='float32')}"
-)
 REFUSES_GRADIENTS = re.compile(r"numpy\(\) on Tensor that requires grad|support automatic differentiation")
 """What torch says where a step cannot be followed by gradients."""
 TAKEN_NOTE = (
@@ -69,8 +38,6 @@ NOT_ASKED_NOTE = (
 )
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
-HALF = 0.5
-"""Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
 TRIAL_S = 5.0
 """Seconds for a call that a subject may not survive."""
 
@@ -83,9 +50,7 @@ def prepare(
     declaration, layout_notes = as_laid_out(declaration, wanted, device)
     declaration, size_notes = as_sized(declaration, wanted, device)
     declaration, returned_notes = as_returned(declaration, wanted, device)
-    trial = AttentionSubject(
-        declaration, dtypes=wanted, arithmetic={d: named("native") for d in wanted}, device=device
-    )
+    trial = AttentionSubject(declaration, dtypes=wanted, device=device)
     supported, notes = _supported_dtypes(trial, wanted)
     trial.dtypes = supported
     with impatient(trial.seconds):
@@ -95,37 +60,72 @@ def prepare(
 
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:
-    """How the subject rounds, and notes; what it refuses, reads and avoids is written into the trial."""
+    """How the subject rounds, and notes; all else is written into the trial."""
+    notes = [note for step in STEPS for note in step(trial)]
+    arithmetic: dict[str, Arithmetic] = {}
+    for dtype in sorted(trial.dtypes, key=LOW_PRECISION.__contains__):
+        arithmetic[dtype], note = arithmetic_of(trial, dtype, seed, arithmetic.get("float32"))
+        notes += [note] if note else []
+    return arithmetic | in_sixteen_bits_too(trial, arithmetic), notes
+
+
+def _masks(trial: AttentionSubject) -> Iterable[str]:
+    """The shapes and the meaning of masks."""
     trial.declaration, notes = as_masked(trial)
-    declaration = trial.declaration
+    return notes
+
+
+def _refusals(trial: AttentionSubject) -> Iterable[str]:
+    """Features that are refused, and a kind of mask that is read as the other one."""
     trial.refused.update(refused_by(trial))
     if trial.arguments.get("attn_mask") != OF_TORCH and (kind := read_as_the_other(trial)):
         trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
+    return ()
+
+
+def _groups(trial: AttentionSubject) -> Iterable[str]:
     grouped, note = _grouped_heads(trial)
-    notes += [note] if note else []
     if grouped:
-        trial.found = frozenset({"grouped_heads"})
+        trial.found |= {"grouped_heads"}
+    return [note] if note else []
+
+
+def _gradients(trial: AttentionSubject) -> Iterable[str]:
     if refusal := _refuses_gradients(trial):
-        declaration = trial.declaration = declaration.but(gradients=False)
-        notes.append(f"gradients: not asked for ({refusal})")
-    elif _carries_gradients(trial):
+        trial.declaration = trial.declaration.but(gradients=False)
+        return [f"gradients: not asked for ({refusal})"]
+    if _carries_gradients(trial):
         trial.found |= {GRADIENTS}
-    if declaration.autocast is None and (why := _fails_under_autocast(trial)):
+    return ()
+
+
+def _autocast(trial: AttentionSubject) -> Iterable[str]:
+    if trial.declaration.autocast is not None:
+        return ()
+    if why := _fails_under_autocast(trial):
         trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
-    elif declaration.autocast is None:
+    else:
         trial.found |= {"autocast"}
+    return ()
+
+
+def _avoidance(trial: AttentionSubject) -> Iterable[str]:
+    """What cases leave out, as one law of its own asks about it."""
     trial.avoids = _avoided(trial)
-    if DEAD_ROWS in trial.avoids and declaration.empty_rows is None:
-        notes.append(
-            f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
-        )
-    notes += dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
-    notes += hints(trial)
-    arithmetic: dict[str, Arithmetic] = {}
-    for dtype in sorted(trial.dtypes, key=LOW_PRECISION.__contains__):
-        arithmetic[dtype], note = _arithmetic(trial, dtype, seed, arithmetic.get("float32"))
-        notes += [note] if note else []
-    return arithmetic | in_sixteen_bits_too(trial, arithmetic), notes
+    if DEAD_ROWS not in trial.avoids or trial.declaration.empty_rows is not None:
+        return ()
+    return [
+        f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
+    ]
+
+
+def _told_plainly(trial: AttentionSubject) -> Iterable[str]:
+    """What is refused that a reader of the verdict should know of."""
+    return dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
+
+
+STEPS = (_masks, _refusals, _groups, _gradients, _autocast, _avoidance, _told_plainly, hints)
+"""Each writes what it finds out into the trial, where those after it read it, and gives notes."""
 
 
 def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
@@ -156,9 +156,7 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
 
 
-def _plain_calls(
-    trial: AttentionSubject, dtypes: tuple[str, ...]
-) -> Iterator[LawBroken | NotApplicable | None]:
+def _plain_calls(trial: AttentionSubject, dtypes: tuple[str, ...]) -> Iterator[Failure | None]:
     """Why each plain call does not work, or None if it does."""
     for (length, dim), dtype in product(SIZES, dtypes):
         sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
@@ -271,108 +269,3 @@ def _shown_by(trial: AttentionSubject) -> dict[str, list[Case]]:
         padded = causal.but(mask="padding", batch=3, q_len=4)
         shown[MASK_WITH_CAUSAL] = [padded.but(mask_form=form) for form in forms]
     return shown
-
-
-def _arithmetic(
-    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None
-) -> tuple[Arithmetic, str]:
-    declared = trial.declaration.arithmetic
-    if isinstance(declared, str | Arithmetic):
-        declared = {dtype: declared}
-    if declared and dtype in declared:
-        model = declared[dtype]
-        return (named(model) if isinstance(model, str) else model), ""
-    if dtype == "float64" and _computes_in_float32(trial):
-        return IN_FLOAT32, IN_FLOAT32_NOTE
-    if dtype not in LOW_PRECISION:
-        return shown_by_large_numbers(trial, dtype)
-    model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)
-    return model, told(dtype, model, ratio)
-
-
-def _computes_in_float32(trial: AttentionSubject) -> bool:
-    """Whether float64 is answered as float32 would be: off by more than its own rounding, by no more than that."""
-    coarse = trial.but(arithmetic={"float64": IN_FLOAT32})
-    calls = [built(trial, PLAIN.but(dtype="float64", seed=seed)) for seed in range(3)]
-    try:
-        found = [(x, trial(x)) for x in calls]
-    except (LawBroken, NotApplicable):
-        return False
-    off, as_float32 = (
-        [within(output, trial.expected(x), bound(x)).broken for x, output in found]
-        for bound in (trial.bound, coarse.bound)
-    )
-    return all(off) and not any(as_float32)
-
-
-def infer_arithmetic(
-    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None = None, tries: int = TRIES
-) -> tuple[Arithmetic, float]:
-    """The narrowest model within which the subject stays on drawn cases, and its largest error over bound.
-
-    A case on which no model fits says nothing about rounding; a law will say what is wrong with it. The ratio
-    is infinite where none fits on any case. in_float32: how the subject rounds there, where it takes float32: a
-    case that asks for a wide model counts if it is right in float32.
-    """
-    cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)]
-
-    def fitted(models: Sequence[Arithmetic]) -> tuple[Arithmetic, float]:
-        return narrowest(
-            models,
-            cases,
-            lambda case, model: _ratio(trial, case, dtype, model),
-            lambda case: (
-                in_float32 is None or _ratio(trial, case.but(dtype="float32"), "float32", in_float32) <= 1
-            ),
-        )
-
-    model, ratio = fitted(INFERRED)
-    if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_the_sum_more_than_once(trial, dtype, model):
-        return fitted(INFERRED[-1:])
-    return model, ratio
-
-
-def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Case:
-    """A drawn case; large scores, and such that are sums of large products, show how scores are rounded.
-
-    In every other one the default scale is given, so that a wrong default does not stand for rounding.
-    """
-    case = draw(Random(seed), trial).but(dtype=dtype, layout="contiguous")
-    if number % 3 == OPPOSED:
-        case = fit(case.but(head_dim=TELLING_DIM, scale=None, kv_len=max(case.kv_len, 8)), trial)
-    if number % 2 and case.scale is None and trial.has("scale"):
-        case = case.but(scale=1 / math.sqrt(case.head_dim))
-    return case.but(values=("large", "opposed")[number % 3 - 1]) if number % 3 else case
-
-
-def _rounds_the_sum_more_than_once(trial: AttentionSubject, dtype: str, model: Arithmetic) -> bool:
-    """Whether constant values come back with more than the output's own rounding, which is half of the bound.
-
-    opwise stays within eager's bound but for one element in thousands; here it shows in each case.
-    """
-    cases = [
-        Case(dtype=dtype, batch=2, heads=2, kv_heads=2, q_len=33, kv_len=33, values="constant", seed=number)
-        for number in range(3)
-    ]
-    return any(
-        _ratio(trial, fit(case.but(head_dim=8, value_dim=8), trial), dtype, model) > HALF for case in cases
-    )
-
-
-def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -> float:
-    """The largest error over bound of one case under a model, forward and backward; 0 where it cannot be said."""
-    subject = trial.but(dtypes=(dtype,), arithmetic={dtype: model})
-    x = build(case, trial.alignment, dead_rows=DEAD_ROWS not in trial.avoids)
-    ratios = [0.0]
-    try:
-        ratios = [within(subject(x), subject.expected(x), subject.bound(x)).ratio]
-        found = subject.gradients(x)
-        if subject.claims_gradients(x):
-            exact, bounds = x.problem.gradients(x.cotangent.double()), subject.gradient_bounds(x)
-            for name in ("query", "key", "value"):
-                observed = getattr(found, name)
-                if observed is not None:
-                    ratios.append(within(observed, getattr(exact, name), getattr(bounds, name)).ratio)
-    except (LawBroken, NotApplicable):
-        pass  # A law will say what is wrong.
-    return max(ratios)

@@ -7,7 +7,7 @@ from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.sizes import sized
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised, was_raised
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of, within
 
 PLAIN = Case(batch=1, heads=2, kv_heads=2, q_len=3, kv_len=3, head_dim=4, value_dim=4)
 
@@ -28,16 +28,7 @@ def attempt(trial: AttentionSubject, case: Case) -> str | None:
     return None if failure is None else str(failure)
 
 
-def failure_of(trial: AttentionSubject, x: Inputs, **asked: bool) -> LawBroken | NotApplicable | None:
-    """Why a call does not work, or None if it does. asked: what it is to return, as log_sum_exp=True."""
-    try:
-        trial.answer(x, **asked)
-    except (LawBroken, NotApplicable) as problem:
-        return problem
-    return None
-
-
-def is_refusal(failure: LawBroken | NotApplicable | None) -> TypeGuard[SubjectRaised]:
+def is_refusal(failure: Failure | None) -> TypeGuard[SubjectRaised]:
     """Whether a call was ended by an exception that says of an argument that it is not taken.
 
     An operator that is registered with torch says so by a RuntimeError.
@@ -48,7 +39,7 @@ def is_refusal(failure: LawBroken | NotApplicable | None) -> TypeGuard[SubjectRa
     return unknown or isinstance(failure.problem, ValueError | TypeError | AssertionError)
 
 
-def refuses_an_argument(failure: LawBroken | NotApplicable | None, *names: str) -> bool:
+def refuses_an_argument(failure: Failure | None, *names: str) -> bool:
     """Whether a call with one argument more was refused: by a raise or an assert, or in words that name the argument,
     as of a keyword that a function underneath does not know. What else goes wrong is for laws to say.
 

@@ -1,6 +1,6 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import torch
@@ -34,8 +34,7 @@ def before_and_after(
         output = subject.run(x, arguments).output
     if wanted and output.requires_grad:
         with suppress(SubjectRaised):  # Whoever asks for the gradients themselves will see it.
-            sent = x.cotangent.to(output)
-            subject.clock.call(torch.autograd.grad, output, [*wanted.values()], sent, allow_unused=True)
+            _sent_back(subject, output, wanted, x.cotangent)
     for name, tensor in given.items():
         yield name, before[name], memory_of(tensor).clone()
 
@@ -91,18 +90,11 @@ def gradients_after_the_next_call(
     subject: AttentionSubject, x: Inputs, other: Inputs
 ) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, where another call is made between the call and its backward."""
-    _require_gradients(subject)
-    arguments, others = subject.arguments_for(x.written_out()), subject.arguments_for(other)
-    wanted = subject.want_gradients(arguments, INPUTS)
+    output, wanted = _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
+    others = subject.arguments_for(other)
     subject.want_gradients(others, INPUTS)
-    output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
     subject.run(other, others)
-    found = subject.clock.call(
-        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
-    )
-    return _by_name(subject, x, found)
+    return _by_name(subject, x, _sent_back(subject, output, wanted, x.cotangent))
 
 
 def recorded(subject: AttentionSubject, x: Inputs, *, log_sum_exp: bool) -> Answer:
@@ -165,12 +157,7 @@ def gradients_after_a_change(
 
     None if that is refused.
     """
-    _require_gradients(subject)
-    arguments = subject.arguments_for(x.written_out())
-    wanted = subject.want_gradients(arguments, INPUTS)
-    output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    output, wanted = _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
     try:
         if changed == "output":
             output.add_(1.0)
@@ -180,9 +167,7 @@ def gradients_after_a_change(
     except RuntimeError:  # As of a view that autograd does not let anybody write to.
         return None
     try:
-        found = subject.clock.call(
-            torch.autograd.grad, output, [*wanted.values()], cotangent.to(output), allow_unused=True
-        )
+        found = _sent_back(subject, output, wanted, cotangent)
     except SubjectRaised:  # As autograd does where a saved tensor is of another version.
         return None
     return _by_name(subject, x, found)
@@ -196,10 +181,7 @@ def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[s
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         return dict.fromkeys(INPUTS)
-    found = subject.clock.call(
-        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
-    )
-    return _by_name(subject, x, found)
+    return _by_name(subject, x, _sent_back(subject, output, wanted, x.cotangent))
 
 
 def carries_gradients(subject: AttentionSubject, x: Inputs) -> bool:
@@ -220,31 +202,19 @@ def given_twice(subject: AttentionSubject, x: Inputs, shared: Mapping[str, str])
 
 def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
     """The state of torch's generator after the forward pass and another draw, and after the backward pass."""
-    _require_gradients(subject)
-    arguments = subject.arguments_for(x)
-    wanted = subject.want_gradients(arguments)
-    output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    output, wanted = _followed(subject, x, subject.arguments_for(x))
     torch.rand(3)
     between = torch.get_rng_state()
-    subject.clock.call(
-        torch.autograd.grad, output, [*wanted.values()], x.cotangent.to(output), allow_unused=True
-    )
+    _sent_back(subject, output, wanted, x.cotangent)
     return between, torch.get_rng_state()
 
 
 def cotangent_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
     """The gradient of the output that is sent back: a copy, and what it holds after the backward pass."""
-    _require_gradients(subject)
-    arguments = subject.arguments_for(x)
-    wanted = subject.want_gradients(arguments)
-    output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    output, wanted = _followed(subject, x, subject.arguments_for(x))
     sent = x.cotangent.to(output).clone(memory_format=torch.contiguous_format)
     before = sent.clone()
-    subject.clock.call(torch.autograd.grad, output, [*wanted.values()], sent, allow_unused=True)
+    _sent_back(subject, output, wanted, sent)
     return before, sent
 
 
@@ -343,6 +313,38 @@ def _require_gradients(subject: AttentionSubject) -> None:
         raise NotApplicable("has no gradients, as declared")
 
 
+def _followed(
+    subject: AttentionSubject, x: Inputs, arguments: Arguments, names: Collection[str] | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The output of a call, and the arguments that want a gradient: those named, or all that can."""
+    _require_gradients(subject)
+    wanted = subject.want_gradients(arguments, names)
+    output = subject.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    return output, wanted
+
+
+def _sent_back(
+    subject: AttentionSubject,
+    output: Tensor,
+    wanted: Mapping[str, Tensor],
+    cotangent: Tensor,
+    *,
+    again: bool = False,
+) -> Sequence[Tensor | None]:
+    """The gradients of one backward pass. again: the graph is kept for another one."""
+    gradients: Sequence[Tensor | None] = subject.clock.call(
+        torch.autograd.grad,
+        output,
+        [*wanted.values()],
+        cotangent.to(output),
+        allow_unused=True,
+        retain_graph=again,
+    )
+    return gradients
+
+
 def _backward(
     subject: AttentionSubject,
     x: Inputs,
@@ -353,19 +355,8 @@ def _backward(
     times: int = 1,
 ) -> Iterator[list[Tensor | None]]:
     """The gradients of these arguments as they are handed out, asked for so many times in one graph."""
-    _require_gradients(subject)
-    wanted = subject.want_gradients(arguments, names)
-    output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
-    given = (x.cotangent if cotangent is None else cotangent).to(output)
+    output, wanted = _followed(subject, x, arguments, names)
+    given = x.cotangent if cotangent is None else cotangent
     for _ in range(times):
-        gradients = subject.clock.call(
-            torch.autograd.grad,
-            output,
-            [*wanted.values()],
-            given,
-            allow_unused=True,
-            retain_graph=times > 1,
-        )
+        gradients = _sent_back(subject, output, wanted, given, again=times > 1)
         yield [None if each is None else each.detach() for each in gradients]

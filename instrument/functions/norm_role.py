@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.calling import REFUSALS, SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.functions.inputs import tensor_of
@@ -80,16 +80,12 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
                 return False
         return True
 
-    def _try(self, subject: NormSubject, dtype: str, width: int) -> LawBroken | NotApplicable | None:
+    def _try(self, subject: NormSubject, dtype: str, width: int) -> Failure | None:
         """Why a call with rows of one width does not work, or None if it does."""
         rows = torch.ones(1, 2, width, dtype=getattr(torch, dtype))
         x = alternating(NormInputs(self.case(), rows), 1.0)
         given = {name: torch.ones_like(x[0, 0]) for name in subject.affine if subject.has(name)}
-        try:
-            subject(NormInputs(self.case(), x).but(**given))
-        except (LawBroken, NotApplicable) as problem:
-            return problem
-        return None
+        return failure_of(subject, NormInputs(self.case(), x).but(**given))
 
     def build(self, case: AnyCase, subject: NormSubject) -> NormInputs:
         x = tensor_of(case, "x")

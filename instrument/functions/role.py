@@ -12,7 +12,7 @@ from headcheck import inference
 from headcheck.arithmetic import MODELS, Arithmetic, named
 from headcheck.calling import OtherDtype, impatient, is_for_laws, require_callable
 from headcheck.casework import CaseRole
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import DTYPES, LOW_PRECISION, Declaration
 from headcheck.errors import SubjectError
 from headcheck.formats import formats_of
@@ -147,11 +147,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def _carries_one(self, subject: FunctionSubject[AnyInputs], case: AnyCase) -> bool:
         x = self.build(case, subject)
-        try:
-            subject.gradients(x, x.cotangent)
-        except (LawBroken, NotApplicable):
-            return False
-        return True
+        return failure_of(subject.gradients, x, x.cotangent) is None
 
     def _computes_doubles_in_float32(self, subject: FunctionSubject[AnyInputs]) -> bool:
         """Whether float64, of which nothing is declared, is answered by what is right in float32 only.
@@ -186,7 +182,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def _few_calls(
         self, subject: FunctionSubject[AnyInputs], dtypes: tuple[str, ...]
-    ) -> Iterator[LawBroken | NotApplicable | None]:
+    ) -> Iterator[Failure | None]:
         """Why each of a few calls does not work, or None if it does: the plain one, and some of other sizes."""
         for dtype in dtypes:
             yield self._failure(subject, self._plain(subject, dtype))
@@ -194,15 +190,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 case = self.draw(Random(f"call/{number}"), _Taking(subject, dtype))
                 yield self._failure(subject, case)
 
-    def _failure(
-        self, subject: FunctionSubject[AnyInputs], case: AnyCase
-    ) -> LawBroken | NotApplicable | None:
-        """Why a call does not work, or None if it does."""
-        try:
-            subject(self.build(case, subject))
-        except (LawBroken, NotApplicable) as problem:
-            return problem
-        return None
+    def _failure(self, subject: FunctionSubject[AnyInputs], case: AnyCase) -> Failure | None:
+        return failure_of(subject, self.build(case, subject))
 
     def _arithmetic(
         self, subject: FunctionSubject[AnyInputs], dtype: str, seed: int

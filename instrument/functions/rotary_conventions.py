@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised, refuses_a_length
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import LawBroken, NotApplicable, failure_of
 from headcheck.errors import SubjectError
 from headcheck.functions.planes import NEAR, Pairs, base_of, frequencies_of, turns_of
 from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
@@ -288,10 +288,7 @@ def _is_right(subject: RotarySubject, dtype: torch.dtype) -> bool:
         for start in (0, subject.furthest + 1 - length):
             x = torch.randn(1, 2, length, dim, generator=generator, dtype=torch.float64).to(dtype)
             inputs = _inputs(subject, x, torch.arange(start, start + length))
-            try:
-                if within(subject(inputs), subject.expected(inputs), subject.bound(inputs)).broken:
-                    return False
-            except (LawBroken, NotApplicable):
+            if not subject.is_right(inputs):
                 return False
     return True
 
@@ -301,12 +298,9 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         return []
     dim = max(subject.dims)
     x = _inputs(subject, torch.ones(1, 1, 1, dim, dtype=dtype), torch.tensor([-3]))
-    try:
-        if not within(subject(x), subject.expected(x), subject.bound(x)).broken:
-            return []
-        why = "they do not turn back"
-    except (LawBroken, NotApplicable) as problem:
-        why = str(problem)
+    if subject.is_right(x):
+        return []
+    why = _why_not(subject, x) or "they do not turn back"
     subject.refused["negative"] = f"{subject.FEATURES['negative']} ({why})"
     return []
 
@@ -314,12 +308,8 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
 def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     """Those that make it raise: one law will say so where they may not, the others speak of something else."""
     x = _inputs(subject, torch.ones(2, 3, 2, max(subject.dims), dtype=dtype), torch.arange(2))
-    refused: dict[str, LawBroken | NotApplicable] = {}
-    for layout in LAYOUTS:
-        try:
-            subject(x.but(case=x.case.but(layout=layout)))
-        except (LawBroken, NotApplicable) as problem:
-            refused[layout] = problem
+    of_each = {each: failure_of(subject, x.but(case=x.case.but(layout=each))) for each in LAYOUTS}
+    refused = {layout: problem for layout, problem in of_each.items() if problem is not None}
     subject.avoids = (*refused,)
     if not refused or subject.declaration.any_strides is False:
         return []
@@ -345,11 +335,7 @@ def _fits(subject: RotarySubject, role: RotaryRole, dtype: str, number: int) -> 
     case = role.draw(Random(f"angles/{number}"), subject)
     far = {"dim": max(subject.dims), "start": subject.furthest, "values": "normal", "length": 17}
     case = role.fit(case.but(dtype=dtype, **far), subject)
-    x = role.build(case, subject)
-    try:
-        return not within(subject(x), subject.expected(x), subject.bound(x)).broken
-    except (LawBroken, NotApplicable):
-        return False
+    return subject.is_right(role.build(case, subject))
 
 
 def _inputs(subject: RotarySubject, x: Tensor, positions: Tensor) -> RotaryInputs:
@@ -377,8 +363,4 @@ def _refusal(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Te
 
 def _why_not(subject: RotarySubject, x: RotaryInputs) -> str:
     """Why a call does not work; '' if it does."""
-    try:
-        subject(x)
-    except (LawBroken, NotApplicable) as problem:
-        return str(problem)
-    return ""
+    return str(failure_of(subject, x) or "")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
 from headcheck.calling import keyword_for, plain_tensor
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, Declaration
 from headcheck.functions.planes import angle_error, factor_error
 from headcheck.functions.role import FunctionRole
@@ -207,7 +207,7 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
             if dtype in ("float32", "float64"):
                 subject.formats[dtype] = "float64"
                 x = _inputs(getattr(torch, dtype), subject.longest, 64)
-                if _broken(subject, x):
+                if not subject.is_right(x):
                     subject.formats[dtype] = "float32"
         return [f"{dtype}: angles in {form}, as found" for dtype, form in subject.formats.items()]
 
@@ -239,11 +239,11 @@ def _narrowest(subject: SinusoidalSubject) -> list[str]:
 def _last_wave(subject: SinusoidalSubject) -> list[str]:
     """Whether a plain table is wrong, and right if the last wave is the base."""
     x = _inputs(getattr(torch, subject.dtypes[0]), 5, 16)
-    if _refusal(subject, x) or not _broken(subject, x):
+    if _refusal(subject, x) or subject.is_right(x):
         return []
     to_the_base = copy(subject)
     to_the_base.declaration = subject.declaration.but(last_wave="base")
-    if subject.declaration.last_wave is not None or _broken(to_the_base, x):
+    if subject.declaration.last_wave is not None or not to_the_base.is_right(x):
         subject.found = {"base": subject.declaration.base}
         return []
     subject.found = {"last_wave": "base"}
@@ -323,15 +323,7 @@ def _inputs(dtype: torch.dtype, length: int, d_model: int) -> SinusoidalInputs:
 
 def _refusal(subject: SinusoidalSubject, x: SinusoidalInputs) -> str:
     """Why a call does not work; '' if it does."""
-    try:
-        subject(x)
-    except (LawBroken, NotApplicable) as problem:
-        return str(problem)
-    return ""
-
-
-def _broken(subject: SinusoidalSubject, x: SinusoidalInputs) -> bool:
-    return bool(_refusal(subject, x)) or within(subject(x), subject.expected(x), subject.bound(x)).broken
+    return str(failure_of(subject, x) or "")
 
 
 def _dtype_of(declaration: Sinusoidal) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from headcheck.calling import (
     require_parameters,
     require_willing,
 )
-from headcheck.comparison import Comparison, NotApplicable, require_a_graph, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS
@@ -267,6 +267,13 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             self.exact(x, tensors), [*tensors.values()], cotangent.double(), materialize_grads=True
         )
         return dict(zip(tensors, found, strict=True))
+
+    def is_right(self, x: AnyInputs) -> bool:
+        """Whether a call is answered, and within the rounding of its arithmetic."""
+        try:
+            return not self.against_the_oracle(x).broken
+        except (LawBroken, NotApplicable):
+            return False
 
     def against_the_oracle(self, x: AnyInputs, what: str = OUTPUT) -> Comparison:
         """The output against the exact one, within the rounding of its arithmetic."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters, require_willing
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, failure_of, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import aliased, copy_of
@@ -384,10 +384,6 @@ def _needs_nothing(function: Any) -> bool:
 
 def problem_of(subject: Any, x: Any) -> str | None:
     """Why a call does not work, or None if it does."""
-    try:
-        subject(x)
-    except DidNotReturn:
-        return None  # A law will say that it hangs.
-    except (LawBroken, NotApplicable) as problem:
-        return str(problem)
-    return None
+    problem = failure_of(subject, x)
+    # Where it hangs, a law will say so.
+    return None if problem is None or isinstance(problem, DidNotReturn) else str(problem)
