@@ -208,6 +208,8 @@ class _Conventions(_Common):
     log_sum_exp: bool | Literal["base-2"] | None = None
     """`return_lse`: (output, log-sum-exp) of all scores of a query and its sink, (batch, heads, q_len), without what
     dropout does. True: the natural one; base-2: divided by log 2."""
+    log_sum_exp_layout: str | None = None
+    """The order of its axes, where it is another: 'bsh' is (batch, q_len, heads), 'sh' that of layout='shd'."""
     weights: bool | None = None
     """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None
@@ -258,6 +260,11 @@ class Attention(Declaration, _Conventions):
             raise SubjectError(
                 f"output_layout={self.output_layout!r} is no order of the axes of layout={self.layout!r}, and none that "
                 f"ends with all heads on one axis, as 'bs{MERGED}'"
+            )
+        order = self.log_sum_exp_layout
+        if order and sorted(order) != sorted(self.layout.replace("d", "")):
+            raise SubjectError(
+                f"log_sum_exp_layout={order!r} is no order of the axes of layout={self.layout!r} but d"
             )
         for name, value in self.always.items():
             _require_always(name, value)

@@ -1,6 +1,7 @@
-"""What a law gives to a subject, call by call: the mask, the cut or the cotangent of its own that its case does not hold.
+"""What a law gives to a subject, call by call, where all calls to implementations pass.
 
-It is listened to while the smallest counterexample is run once more, where all calls to implementations pass.
+It is listened to while the smallest counterexample is run once more, for the mask, the cut or the cotangent of its own
+that its case does not hold; and by laws on what a call does to the very tensors that it is given.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,10 @@ COTANGENT = "cotangent"
 MAPPED = "mapped over"
 Call = dict[str, Any]
 
+Given = tuple[str, Tensor, Tensor]
+"""A tensor that a call is given: its name, itself, and a copy from before the call."""
+
+_given: ContextVar[list[Given] | None] = ContextVar("given", default=None)
 _calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
 
 
@@ -33,14 +38,28 @@ def listening() -> Iterator[list[Call]]:
         _calls.reset(token)
 
 
+@contextmanager
+def tensors_given() -> Iterator[list[Given]]:
+    """The very tensors that calls within are given, a mask in the form in which it is taken."""
+    given: list[Given] = []
+    token = _given.set(given)
+    try:
+        yield given
+    finally:
+        _given.reset(token)
+
+
 def is_listening() -> bool:
     """Whether calls are to be noted."""
-    return _calls.get() is not None
+    return _calls.get() is not None or _given.get() is not None
 
 
 def note(arguments: Mapping[str, Any]) -> None:
     """Keep what a call is given, as it is before the call. What it is given of an answer of its own is left out."""
-    calls = _calls.get()
+    calls, given = _calls.get(), _given.get()
+    if given is not None:
+        of_all = [(name, each) for name, each in arguments.items() if isinstance(each, Tensor)]
+        given += [(name, each, each.detach().clone()) for name, each in of_all]
     tensors = {name: each for name, each in arguments.items() if isinstance(each, Tensor) and each.is_leaf}
     if calls is None or not tensors:
         return

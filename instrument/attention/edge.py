@@ -324,7 +324,7 @@ class Edge(Abilities):
             if tuple(extra.shape) != forms[name]:
                 shape = tuple(extra.shape)
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
-            extras[name] = extra.reshape(_whole(x)[name])
+            extras[name] = self._rows_in_order(extra, name).reshape(_whole(x)[name])
         if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
             extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
@@ -346,7 +346,15 @@ class Edge(Abilities):
             for name, shape in _whole(x).items()
         }
         output = self._native(torch.empty(_whole(x)["output"], device="meta"), self._output_layout)
+        if order := self.declaration.log_sum_exp_layout:
+            sizes = dict(zip("bhs", _whole(x)["log_sum_exp"], strict=True))
+            native["log_sum_exp"] = tuple(sizes[axis] for axis in order)
         return native | {"output": tuple(output.shape)}
+
+    def _rows_in_order(self, extra: Tensor, name: str) -> Tensor:
+        """What is returned, a log-sum-exp with its heads before its rows."""
+        order = self.declaration.log_sum_exp_layout if name == "log_sum_exp" else None
+        return extra.permute([order.index(axis) for axis in "bhs" if axis in order]) if order else extra
 
     def _canonical_gradients(self, x: Inputs, found: dict[str, Tensor | None]) -> Gradients:
         names = ("query", "key", "value", "attn_mask", "sinks")

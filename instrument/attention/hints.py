@@ -5,6 +5,8 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import permutations
 from typing import Literal
 
 import torch
@@ -17,6 +19,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
+from headcheck.errors import SubjectError
 from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised
 from headcheck.verdict import IF_MEANT, Hint
@@ -153,18 +156,26 @@ def _band_note(trial: AttentionSubject) -> str:
 
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
-    """Whether a returned log-sum-exp is that of base 2."""
-    if not trial.has("log_sum_exp") or trial.declaration.log_sum_exp == BASE_2:
+    """Whether a returned log-sum-exp is right as that of base 2, or with its axes in another order."""
+    if not trial.has("log_sum_exp") or _right_log_sum_exp(trial):
         return ""
-    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
+    if _right_log_sum_exp(trial, log_sum_exp=BASE_2):
+        return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} if that is what you mean"
+    for axes in permutations(axis for axis in "bhs" if axis in trial.declaration.layout):
+        if _right_log_sum_exp(trial, log_sum_exp_layout="".join(axes)):
+            return f"the axes of the log-sum-exp are in another order: --declare log_sum_exp_layout={''.join(axes)}"
+    return ""
+
+
+def _right_log_sum_exp(trial: AttentionSubject, **conventions: str) -> bool:
+    """Whether that of a plain call is, with these conventions."""
+    subject = trial.but(declaration=trial.declaration.but(**conventions))
+    x = built(subject, PLAIN.but(dtype=subject.dtypes[0]))
     try:
-        found = trial.log_sum_exp(x).double()
+        found = subject.log_sum_exp(x)
     except (LawBroken, NotApplicable):
-        return ""
-    exact, bound = x.problem.attended.log_sum_exp, trial.forward_bounds(x).log_sum_exp
-    if not within(found, exact, bound).broken or within(found * math.log(2), exact, bound).broken:
-        return ""
-    return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} if that is what you mean"
+        return False
+    return not within(found, x.problem.attended.log_sum_exp, subject.forward_bounds(x).log_sum_exp).broken
 
 
 def _mask_note(trial: AttentionSubject) -> str:
@@ -235,8 +246,9 @@ def _layout_note(trial: AttentionSubject) -> str:
         return ""
     for field in ("layout", "output_layout"):
         for layout in ("bhsd", "bshd", "sbhd"):
-            if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
-                return f"the shapes are those of another layout: --declare {field}={layout}"
+            with suppress(SubjectError):  # Beside what is declared there is no such layout.
+                if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
+                    return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
 
 

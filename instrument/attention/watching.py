@@ -218,6 +218,16 @@ def cotangent_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
     return before, sent
 
 
+def out_of_training(subject: AttentionSubject, x: Inputs) -> Tensor:
+    """The output of a call that gives a rate of dropout and says that training is off."""
+    arguments = subject.arguments_for(x)
+    if "training" not in arguments.plain:
+        raise NotApplicable("takes no argument that says whether it is in training")
+    arguments.plain["training"] = False
+    with torch.no_grad():
+        return subject.run(x, arguments).output.clone()
+
+
 def in_inference_mode(subject: AttentionSubject, x: Inputs) -> Tensor:
     """The output of a call in torch.inference_mode, whose arguments were made there too."""
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Copies of modules: whether they can be had, and whether they are modules of their own."""
+"""Copies of modules, whether they can be had and are modules of their own, and the parts that a call runs."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +43,17 @@ def parts_run(original: nn.Module, call: Callable[[], object]) -> list[str]:
         for hook in hooks:
             hook.remove()
     return list(dict.fromkeys(ran))
+
+
+def returned_by(part: nn.Module, call: Callable[[], object]) -> list[Any]:
+    """What a part of a module gives during a call, each time that it is run."""
+    returned: list[Any] = []
+    hook = part.register_forward_hook(lambda _part, _given, output: returned.append(output))
+    try:
+        call()
+    finally:
+        hook.remove()
+    return returned
 
 
 def takes_hooks(part: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
@@ -118,6 +119,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         "full_context": "does not see all of its past",
         "positions": "does not see the order",
         "halves": "has no encode(source) and decode(target, memory)",
+        "memory": "has no encode(source), nor a part called encoder",
         "tables": "has no embedding whose gradient could be asked for",
     }
 
@@ -196,6 +198,8 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             return None if self._read else self.FEATURES[feature]
         if feature == "halves":
             return None if self.halves is not None else self.FEATURES[feature]
+        if feature == "memory":
+            return None if (self.halves or self._encoder) is not None else self.FEATURES[feature]
         return super().lacks(feature)
 
     def output(self, x: PairInputs) -> Tensor:
@@ -272,13 +276,30 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             returned = self.clock.call(self.halves[1], self.given(target), memory)
         return self.logits_in(returned, tuple(target.shape)).detach().cpu().clone()
 
-    def states_of(self, source: Tensor) -> Tensor:
-        """The memory as a tensor (batch, source_len, d_model)."""
-        memory = self.memory(source)
-        memory = tensor_in(memory, ("last_hidden_state",)) if not isinstance(memory, Tensor) else memory
-        if tuple(memory.shape[:2]) != tuple(source.shape):
+    @cached_property
+    def _encoder(self) -> nn.Module | None:
+        """The part of the module that is called encoder."""
+        parts = self.module.named_modules() if self.module is not None else ()
+        called = (part for name, part in parts if name.split(".")[-1] == "encoder" and takes_hooks(part))
+        return next(called, None)
+
+    def states_of(self, x: PairInputs) -> Tensor:
+        """The memory as a tensor (batch, source_len, d_model), or, in a call, what the part called encoder gives."""
+        memory = self.memory(x.source) if self.halves is not None else self._of_encoder(x)
+        memory = memory if isinstance(memory, Tensor) else tensor_in(memory, ("last_hidden_state",))
+        shapes = {tuple(x.source.shape): memory, tuple(x.source.shape[::-1]): memory.transpose(0, 1)}
+        states = shapes.get(tuple(memory.shape[:2]))
+        if states is None or (self.halves is not None and states is not memory):
             raise NotApplicable("the memory has no state for each source token")
-        return memory.detach().cpu().double()
+        return states.detach().cpu().double()
+
+    def _of_encoder(self, x: PairInputs) -> Any:
+        """NotApplicable: it is not run once."""
+        assert self._encoder is not None
+        returned = returned_by(self._encoder, lambda: self(x))
+        if len(returned) != 1:
+            raise NotApplicable(f"its part called encoder is run {len(returned)} times")
+        return returned[0]
 
     def _mask(self, argument: str, tokens: Tensor, is_real: Tensor | None) -> Tensor | None:
         if is_real is None and argument in self.required:

@@ -230,23 +230,24 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         return [*map(_pair, self._named(PATCH_NAMES)), *([_pair(first.kernel_size)] if first and cut else [])]
 
     def _sizes(self) -> dict[str, Pair]:
-        """Of each outline, where a plain call takes it."""
+        """Of each outline the first that a plain call takes: some take whole windows alone."""
         said = self.declaration
         if self.patch_size is None or said.image_size is not None or said.other_sizes is False:
             return {USUAL: self.image_size}
         rows, columns = self._grid_of(self.image_size)
         grids = {
-            "tall": (rows + 1, columns),
-            "wide": (rows, columns + 1),
-            "column": (max(2, rows), 1),
-            "row": (1, max(2, columns)),
+            "tall": [(rows + more, columns) for more in (1, 2, rows)],
+            "wide": [(rows, columns + more) for more in (1, 2, columns)],
+            "column": [(max(2, rows), 1)],
+            "row": [(1, max(2, columns))],
         }
         height, width = self.patch_size
-        sizes = {outline: (height * below, width * beside) for outline, (below, beside) in grids.items()}
-        taken = {
-            o: size for o, size in sizes.items() if not problem_of(self, self.plain(self.channels, size))
-        }
-        return {USUAL: self.image_size, **taken}
+        taken = {USUAL: self.image_size}
+        for outline, each in grids.items():
+            sizes = ((height * below, width * beside) for below, beside in each)
+            size = next((one for one in sizes if not problem_of(self, self.plain(self.channels, one))), None)
+            taken |= {outline: size} if size else {}
+        return taken
 
     def _first_convolution(self) -> nn.Conv2d | None:
         parts = self.module.modules() if self.module is not None else ()

@@ -304,7 +304,8 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
                 raise  # Nobody refuses by dividing by zero.
             refused = f"an axis of length 0 is refused: {refusal}"
             continue
-        found.append(within(output, torch.zeros_like(output), 0.0, f"output where {axis} is 0"))
+        said = " (declare empty_rows=nan if NaN is meant)" if output.isnan().any() else ""
+        found.append(within(output, torch.zeros_like(output), 0.0, f"output where {axis} is 0{said}"))
         if axis == "kv_len" and attention.has("log_sum_exp"):
             observed, limit = attention.log_sum_exp(y), attention.log_sum_exp_bound(y)
             found.append(

@@ -376,3 +376,17 @@ def a_rate_of_zero_drops_nothing(attention: AttentionSubject, x: Inputs) -> Comp
     """A rate of zero, given or left out, is no dropout at all."""
     with _seeded(x):
         return attention.unchanged(attention(x.but(dropout_p=0.0)), attention(x), x, "output")
+
+
+@law(
+    source=f"{SRIVASTAVA}; torch.nn.functional.dropout, argument training",
+    formula="f(x, dropout_p = p, training = False) = f(x)",
+    guards="A rate that is applied wherever it is given, as training is not handed on.",
+    needs=("dropout",),
+    share=0.3,
+)
+def nothing_is_dropped_out_of_training(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """With training off a rate of dropout changes nothing."""
+    with _seeded(x):
+        evaluated = watching.out_of_training(attention, x.but(dropout_p=_rate(x)))
+        return attention.unchanged(evaluated, attention(x), x, "output")

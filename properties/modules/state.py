@@ -8,6 +8,7 @@ import torch
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same
 from headcheck.copies import require_right_in_a_copy
+from headcheck.heard import tensors_given
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched, region_left_by
 from headcheck.modules.copying import parts_run
@@ -157,7 +158,7 @@ def a_mode_that_is_set_again_changes_nothing(
 
 @law(
     source=PURE,
-    formula="x after the call = before",
+    formula="x and masks after the call = before",
     guards="An embedding or a mask written in place into the caller's tensor.",
     share=0.5,
     roles=MODULES,
@@ -165,10 +166,10 @@ def a_mode_that_is_set_again_changes_nothing(
 def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Iterator[Comparison]:
     """What was given to a call holds afterwards what it held before."""
     for call in (x, module.padded(x)):
-        before = {name: each.clone() for name, each in call.tensors.items()}
-        module(call)
-        for name, each in call.tensors.items():
-            yield same(each, before[name], name)
+        with tensors_given() as given:
+            module(call)
+        for name, after, before in given:
+            yield same(after, before, name)
 
 
 @law(

@@ -2,12 +2,17 @@
 
 import torch
 
-from headcheck.comparison import Comparison, within
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.functions.norms import NORMS, NormInputs, NormSubject, alternating
-from headcheck.given import at_least
+from headcheck.given import at_least, one_of
 from headcheck.laws import law
 
 ROOT = "Ba et al. 2016, section 3; Zhang and Sennrich 2019, equation (4); eps as in torch's documentation"
+
+SMALL = 1e-3
+"""Beside whose square any usual eps shows."""
+SINGLE = torch.float32.itemsize
 
 
 @law(
@@ -69,3 +74,25 @@ def a_row_of_zeros_gives_the_bias(norm: NormSubject, x: NormInputs) -> Compariso
     exact = torch.zeros_like(x.x) if x.bias is None else x.bias.expand(x.x.shape)
     clamped = x.eps == 0 and norm.declaration.eps is None and x.dtype != torch.float16  # Where 1e-12 is 0.
     return within(norm(zeros), exact, 0.0 if clamped else norm.bound(zeros), "output of zeros")
+
+
+@law(
+    source=ROOT,
+    formula="x = (t, -t, ...), t = 0.001, eps = 0: y = x / t",
+    guards="An eps of zero that is taken for none, and its default put in its place.",
+    needs=("eps",),
+    given=(at_least(dim=2), one_of("dtype", "float32", "float64")),
+    share=0.3,
+    roles=NORMS,
+)
+def an_eps_of_zero_is_added_too(norm: NormSubject, x: NormInputs) -> Comparison:
+    """With an eps of zero small rows are normalised in full, or the call is refused."""
+    if x.dtype.itemsize < SINGLE:
+        raise NotApplicable("in 16 bits the squares of small rows are lost")
+    rows = norm.bare(x).but(x=alternating(x, SMALL), eps=0.0)
+    exact = rows.x.double() / rows.x.double().square().mean(dim=-1, keepdim=True).sqrt()
+    try:
+        output = norm(rows)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"an eps of zero is refused: {refusal}") from refusal
+    return within(output, exact, norm.bound(rows), "output for an eps of zero")

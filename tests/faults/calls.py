@@ -33,6 +33,7 @@ class Call:
     cu_seqlens_q: Tensor | None = None
     cu_seqlens_k: Tensor | None = None
     max_seqlen_k: int | None = None
+    training: bool = True
 
     def but(self, **changes: Any) -> "Call":
         """The same call with some arguments changed."""
@@ -94,6 +95,7 @@ FEATURES = (
     "return_weights",
     *PACKS,
     "max_seqlen_k",
+    "training",
 )
 
 

@@ -335,3 +335,33 @@ def contiguous_or_refused(call: Call) -> Tensor:
         if not getattr(call, name).is_contiguous():
             raise ValueError(f"{name} must be contiguous")
     return clean.attention(call)
+
+
+@variant("Weights are dropped in training alone.", features=("training",))
+def dropped_in_training(call: Call) -> Tensor:
+    return clean.attention(call if call.training else call.but(dropout_p=0.0))
+
+
+@variant(
+    "The log-sum-exp is (batch, length, heads).",
+    declares={"log_sum_exp_layout": "bsh"},
+    replaces=clean.lse,
+    features=("return_lse",),
+)
+def log_sum_exp_by_rows(call: Call, scores: Tensor) -> Tensor:
+    return clean.lse(call, scores).transpose(1, 2)
+
+
+@variant(
+    "The largest score, of a sink as well, is taken off before the softmax, all in the dtype of the inputs (gpt-oss).",
+    features=("sinks",),
+    without=PLAIN,
+)
+def sink_taken_off(call: Call) -> Tensor:
+    scores = call.query @ call.key.mT * clean.scale(call)
+    if (seen := clean.causal(call)) is not None:
+        scores = scores.masked_fill(~seen, NEVER)
+    sinks = clean.sink_column(call, scores)
+    scores = scores if sinks is None else torch.cat([scores, sinks], dim=-1)
+    weights = torch.softmax(scores - scores.amax(dim=-1, keepdim=True), dim=-1)
+    return weights[..., : call.kv_len].to(call.dtype) @ call.value

@@ -86,6 +86,7 @@ def with_features(call: Call, features: tuple[str, ...], window: tuple[int, int]
         "sinks": torch.linspace(-1.0, 2.0, call.heads, dtype=call.dtype),
         "alibi_slopes": torch.linspace(0.1, 0.5, call.heads, dtype=call.dtype),
         "return_lse": True,
+        "training": True,
     }
     return call.but(**{name: values[name] for name in features})
 

@@ -150,3 +150,17 @@ def bias_gradient_of_the_last_sequence(call: Call) -> Tensor:
     if bias is None or bias.dtype == torch.bool or bias.ndim != 4 or bias.shape[0] != 1:
         return clean.attention(call)
     return clean.attention(call.but(attn_mask=_OfTheLast.apply(bias, call.batch)))
+
+
+# Dropout beside training
+
+
+@fault(
+    "training is not handed on: weights are dropped in evaluation too.",
+    breaks="dropout/nothing-is-dropped-out-of-training",
+    naive="PATH",
+    when=("dropout_p", "training is off"),
+    features=("training",),
+)
+def training_not_handed_on(call: Call) -> Tensor:
+    return clean.attention(call)

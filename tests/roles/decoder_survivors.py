@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from tests import lost, redrawn
 from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.decoder import Layer
+from tests.roles.decoder import Layer, PostNorm
 
 
 @wrong(
@@ -103,5 +103,18 @@ def last_row_of_the_callers_mask() -> nn.Module:
         def hide(self, scores: Tensor, tgt_mask: Tensor | None) -> Tensor:
             assert tgt_mask is not None
             return super().hide(scores, tgt_mask[:, -1:].expand_as(tgt_mask))
+
+    return Wrong()
+
+
+@wrong(
+    "The maximum that is taken off begins at zero: where every score is far below, all weights are zero.",
+    breaks="paths/scores-far-below-zero-give-finite-states",
+)
+def maximum_begins_at_zero() -> nn.Module:
+    class Wrong(PostNorm):
+        def weigh(self, scores: Tensor) -> Tensor:
+            weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=0.0))
+            return weights / weights.sum(dim=-1, keepdim=True)
 
     return Wrong()

@@ -157,3 +157,32 @@ def sixteen_positions() -> nn.Module:
             return super().forward(x + self.table(torch.arange(x.shape[1])), is_real)
 
     return Right()
+
+
+@wrong(
+    "The additive mask is made in place: of numbers in the dtype of the states, it is the caller's own.",
+    breaks="state/inputs-are-not-changed",
+    mask_kind="number",
+)
+def mask_made_in_place() -> nn.Module:
+    class Wrong(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            if is_real is None:
+                return scores
+            least = torch.finfo(scores.dtype).min
+            return scores + is_real[:, None, None, :].to(scores.dtype).sub_(1.0).mul_(-least)
+
+    return Wrong()
+
+
+@wrong(
+    "The maximum that is taken off begins at zero: where every score is far below, all weights are zero.",
+    breaks="paths/scores-far-below-zero-give-finite-states",
+)
+def maximum_begins_at_zero() -> nn.Module:
+    class Wrong(PostNorm):
+        def weigh(self, scores: Tensor) -> Tensor:
+            weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=0.0))
+            return weights / weights.sum(dim=-1, keepdim=True)
+
+    return Wrong()

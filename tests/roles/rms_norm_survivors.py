@@ -96,3 +96,8 @@ def factor_of_inference_kept(x: Tensor, weight: Maybe, eps: float) -> Tensor:
 )
 def coarse_in_inference(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return library((4 * x).round() / 4 if torch.is_inference_mode_enabled() else x, weight, eps)
+
+
+@wrong("An eps of zero is taken for none.", breaks="epsilon/an-eps-of-zero-is-added-too")
+def eps_of_zero_is_none(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    return library(x, weight, eps or 1e-6)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tests import lost, redrawn
 from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
-from tests.roles.seq2seq import Pair, reference_learned
+from tests.roles.seq2seq import SOURCES, TARGETS, Pair, reference_learned
 
 
 @wrong("Logits are halved in training.", breaks="paths/training-without-dropout-gives-evaluation")
@@ -103,3 +103,41 @@ def drawn_again_on_the_way_back() -> nn.Module:
 @wrong(ANSWERS, breaks=CHANGED)
 def answers_kept_by_tensor() -> nn.Module:
     return with_kept_answers(Pair())
+
+
+class Whole(nn.Module):
+    """torch's own, with no halves of its own."""
+
+    def __init__(self, *, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.source, self.target = nn.Embedding(SOURCES, 8), nn.Embedding(TARGETS, 8)
+        self.transformer = nn.Transformer(8, 2, 2, 1, 16, dropout=0.0, batch_first=True, norm_first=True)
+        self.head = nn.Linear(8, TARGETS)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        seen, read = (
+            nn.Transformer.generate_square_subsequent_mask(each.shape[1], dtype=self.head.weight.dtype)
+            for each in (target, source)
+        )
+        states = self.transformer(
+            self.source(source),
+            self.target(target),
+            src_mask=read if self.causal else None,
+            tgt_mask=seen,
+        )
+        return self.head(states)
+
+
+@right("torch's own transformer, without positions.", positions=False)
+def torch_whole() -> nn.Module:
+    return Whole(causal=False)
+
+
+@wrong(
+    "The encoder inside torch's transformer has the causal mask of the decoder.",
+    breaks="halves/each-state-of-the-memory-sees-the-whole-source",
+    positions=False,
+)
+def encoder_inside_is_causal() -> nn.Module:
+    return Whole(causal=True)
