@@ -328,6 +328,33 @@ def test_the_layout_is_that_in_which_plain_calls_are_right(
     assert taken == usual | ({} if hinted else {name: value for name, value in fields.items() if value})
 
 
+def with_rows_first(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """The log-sum-exp is (batch, length, heads)."""
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    output = scores.softmax(dim=-1) @ value
+    return (output, scores.logsumexp(dim=-1).transpose(1, 2)) if return_lse else output
+
+
+def wrong_on_matrices(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Columns are divided by the sums of rows, which raises where they are not as many."""
+    raised = (query @ key.mT * query.shape[-1] ** -0.5).exp()
+    return raised / raised.sum(dim=1) @ value
+
+
+@pytest.mark.parametrize(
+    ("function", "declared", "hinted"),
+    [(with_rows_first, {}, "log_sum_exp_layout=bsh"), (wrong_on_matrices, {"layout": "sd"}, "")],
+)
+def test_an_order_of_axes_is_hinted_at_where_there_is_such_a_one(
+    function: Callable[..., Any], declared: dict[str, Any], hinted: str
+) -> None:
+    """And of tensors that lack axes no other order is looked for that has them."""
+    _, notes = role.prepare(Attention(function, **declared), dtypes=("float32",), device="cpu", seed=0)
+    told = [note for note in notes if "layout" in note]
+    assert all(isinstance(note, Hint) for note in told)
+    assert [hinted in note for note in told] == [True] * bool(hinted)
+
+
 def crashing_in_a_batch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
     """A mask of two axes is taken for that of one sequence."""
     if attn_mask is not None and attn_mask.ndim == 2:
@@ -404,6 +431,7 @@ def test_no_axis_is_no_traceback() -> None:
         ({"always": {"dropout_p": 0.5}}, "always='dropout_p' is not a convention"),
         ({"layout": "bsd", "output_layout": "hsd"}, "is no order of the axes of layout='bsd'"),
         ({"output_layout": "b(hd)s"}, r"ends with all heads on one axis, as 'bs\(hd\)'"),
+        ({"log_sum_exp_layout": "bqs"}, "is no order of the axes of layout='bhsd' but d"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any], told: str) -> None:

@@ -5,7 +5,6 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from itertools import permutations
 from typing import Literal
 
@@ -19,7 +18,6 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
-from headcheck.errors import SubjectError
 from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised
 from headcheck.verdict import IF_MEANT, Hint
@@ -242,13 +240,13 @@ def _right(trial: AttentionSubject, case: Case) -> bool:
 def _layout_note(trial: AttentionSubject) -> str:
     """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
     case = PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
-    if trial.is_packed or attempt(trial, case) is None:
+    of_all_axes = set(trial.declaration.layout) == set("bhsd")
+    if not of_all_axes or attempt(trial, case) is None:
         return ""
     for field in ("layout", "output_layout"):
         for layout in ("bhsd", "bshd", "sbhd"):
-            with suppress(SubjectError):  # Beside what is declared there is no such layout.
-                if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
-                    return f"the shapes are those of another layout: --declare {field}={layout}"
+            if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
+                return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
 
 
