@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     """The parameters by name, of a module those of its forward; None where a function written in C does not tell."""
@@ -14,6 +16,16 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return None
+
+
+def needed_by(function: Callable[..., Any]) -> list[str] | None:
+    """The parameters that a call does not do without; None where a function written in C does not tell."""
+    parameters = parameters_of(function)
+    if parameters is None:
+        return None
+    return [
+        name for name, each in parameters.items() if each.default is each.empty and each.kind not in STARS
+    ]
 
 
 def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -61,6 +73,5 @@ def not_recognised(
 
     given: the parameters that something is given to.
     """
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     after = [*(parameters_of(function) or {}).values()][inputs:]
-    return [each for each in after if each.kind not in stars and each.name not in given]
+    return [each for each in after if each.kind not in STARS and each.name not in given]

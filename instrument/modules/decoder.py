@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
 from headcheck.modules.masks import WITH_CAUSAL, MaskForm, forms_to_try
-from headcheck.modules.states import EMPTY, StateInputs, States, StatesCase, StatesSubject
+from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
 from headcheck.recipes import option
-from headcheck.signatures import parameters_of
+from headcheck.signatures import needed_by
 
 TORCH = (nn.TransformerDecoderLayer, nn.TransformerDecoder)
 SQUARE = (4, 3)
@@ -117,8 +117,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         place = self.places["is_real"]
         if self.declaration.causal_mask is not None or place not in WITH_CAUSAL:
             return bool(self.declaration.causal_mask) and place is not None
-        takes = parameters_of(self.function.forward if self.module is not None else self.function) or {}
-        return not isinstance(self.module, self.TORCH) and takes[place].default is EMPTY
+        return not isinstance(self.module, self.TORCH) and place in (needed_by(self.function) or ())
 
     def _forms(self, name: str) -> Iterator[MaskForm]:
         if name != "is_real" or not self.with_causal:

@@ -1,6 +1,5 @@
 """The role `seq2seq`: a module from source and target tokens to the logits of the next target token."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tens
 from headcheck.modules.token_hints import are_alike, settled_masks
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
-from headcheck.signatures import parameters_of
+from headcheck.signatures import needed_by, parameters_of
 
 LONGEST = 65
 TARGETS = ("target", "tgt", "trg", "targets", "y")
@@ -250,7 +249,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         declared, own = self.declaration.encode, getattr(self.function, "encode", None)
         if declared is not None:
             return lambda source: declared(self.function, source)
-        return own if callable(own) and _required(own) == 1 else None
+        return own if callable(own) and len(needed_by(own) or ()) == 1 else None
 
     def _decode(self) -> Callable[[Tensor, Any], Any] | None:
         """As declared, or the module's own."""
@@ -259,7 +258,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             return lambda target, memory: declared(self.function, target, memory)
         takes = (parameters_of(own) or {}) if callable(own) else {}
         target, memory = (next((n for n in names if n in takes), None) for names in (TARGETS, MEMORIES))
-        if own is None or target is None or memory is None or _required(own) != 2:
+        if own is None or target is None or memory is None or len(needed_by(own) or ()) != 2:
             return None
         return lambda tokens, states: own(**{target: tokens, memory: states})
 
@@ -316,13 +315,6 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         flat = self.mask("target_is_real", seen.flatten(0, -2))
         assert flat is not None
         return flat.reshape(seen.shape)
-
-
-def _required(function: Callable[..., Any]) -> int:
-    """How many arguments a function does not do without."""
-    takes = (parameters_of(function) or {}).values()
-    star = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sum(each.default is each.empty and each.kind not in star for each in takes)
 
 
 def _plain(batch: int, source_len: int, target_len: int) -> PairInputs:

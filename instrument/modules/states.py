@@ -1,6 +1,5 @@
 """What the roles `encoder` and `decoder` share: modules from states (batch, length, d_model) to states."""
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
 from headcheck.recipes import option
-from headcheck.signatures import parameters_of
+from headcheck.signatures import needed_by
 
 STATES = ("encoder", "decoder")
 """The roles that share the laws of properties/states."""
-EMPTY = inspect.Parameter.empty
 NAMES = ("last_hidden_state",)
 FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
@@ -230,12 +228,11 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
 
         plain: further arguments, by the names by which the module takes them.
         """
-        target = self.function.forward if self.module is not None else self.function
-        takes = parameters_of(target) or {}
+        needed = needed_by(self.function) or ()
         keywords = {
             str(place): masks[name]
             for name, place in self.places.items()
-            if place and (masks[name] is not None or getattr(takes.get(str(place)), "default", "") is EMPTY)
+            if place and (masks[name] is not None or str(place) in needed)
         }
         return self.called(*arguments, **keywords, **(plain or {}))
 

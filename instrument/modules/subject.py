@@ -20,7 +20,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules.copying import aliased, copy_of
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
-from headcheck.signatures import parameters_of
+from headcheck.signatures import needed_by, parameters_of
 
 EFFORT = 0.4
 """The share of each law's examples: a call of a module is slow, and says much."""
@@ -132,7 +132,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def made(self, given: Any) -> Any:
         """A copy of the module that was given, or of what a function without parameters makes."""
-        if not isinstance(given, nn.Module) and _needs_nothing(given):
+        if not isinstance(given, nn.Module) and needed_by(given) == []:
             given = constructed(given, "", lambda: self._from(given, seed=0))
         if isinstance(given, type):
             raise SubjectError(
@@ -237,7 +237,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
     def newly_made(self, seed: int = 0) -> Self:
         """The same subject with a module straight from its maker, which is no copy of any other."""
         maker = self.declaration.function
-        if isinstance(maker, nn.Module) or not _needs_nothing(maker):
+        if isinstance(maker, nn.Module) or needed_by(maker) != []:
             raise NotApplicable("it is given made: laws have a copy of it")
         module, another = self._from(maker, seed), self._from(maker, seed)
         if module is another or {*map(id, module.parameters())} & {*map(id, another.parameters())}:
@@ -371,15 +371,6 @@ def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
 def _as_made(weight: Tensor) -> bool:
     """Whether a weight is one that is made of zeros or ones, or of one number."""
     return weight.ndim <= 1 or (weight.numel() > 1 and bool((weight == weight.flatten()[0]).all()))
-
-
-def _needs_nothing(function: Any) -> bool:
-    """Whether a callable can be called without arguments: then it makes the module."""
-    parameters = parameters_of(function)
-    if parameters is None:
-        return False
-    star = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(each.default is not each.empty or each.kind in star for each in parameters.values())
 
 
 def problem_of(subject: Any, x: Any) -> str | None:

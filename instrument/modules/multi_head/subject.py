@@ -1,6 +1,5 @@
 """A module of multi-head attention as laws see it: made for a case, given its weights, called with its masks."""
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
 from headcheck.modules.weights import rates_of_dropout
-from headcheck.signatures import parameters_of
+from headcheck.signatures import needed_by
 
 
 @dataclass
@@ -250,9 +249,8 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
     def required(self, *names: str) -> set[str]:
         """Which of these arguments a call cannot do without; a mask may then be None."""
         assert self.module is not None
-        takes = parameters_of(self.module.forward) or {}
-        keywords = {name: takes.get(str(self.places[name])) for name in names}
-        return {name for name, each in keywords.items() if each and each.default is inspect.Parameter.empty}
+        needed = needed_by(self.module.forward) or ()
+        return {name for name in names if str(self.places[name]) in needed}
 
     def _given(self, x: Tensor) -> Tensor:
         return self._batch_first(x.to(self.device))
