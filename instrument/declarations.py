@@ -193,7 +193,8 @@ class _Conventions(_Common):
     """`scale`, a number that multiplies the scores; left out, 1 / sqrt(head_dim). Of this and of the seven features
     below True is held to work, False is held to raise, and None is read off the signature."""
     dropout: bool | None = None
-    """`dropout_p`, the share of the weights that are dropped; what is kept is divided by 1 - dropout_p."""
+    """`dropout_p`, the share of the weights that are dropped; what is kept is divided by 1 - dropout_p. Beside it
+    `training`, where there is such an argument, is True, and False drops nothing."""
     window: bool | None = None
     """`window` (left, right): a query at position i, counted from where `causal` has the diagonal, sees the keys from
     i - left to i + right; None is without limit, in a parameter called window_size, or with a default of -1, -1 is."""
