@@ -263,7 +263,7 @@ class Attention(Declaration, _Conventions):
                 f"ends with all heads on one axis, as 'bs{MERGED}'"
             )
         order = self.log_sum_exp_layout
-        if order and sorted(order) != sorted(self.layout.replace("d", "")):
+        if order and (self.layout == PACKED or sorted(order) != sorted(self.layout.replace("d", ""))):
             raise SubjectError(
                 f"log_sum_exp_layout={order!r} is no order of the axes of layout={self.layout!r} but d"
             )

@@ -355,6 +355,31 @@ def test_an_order_of_axes_is_hinted_at_where_there_is_such_a_one(
     assert [hinted in note for note in told] == [True] * bool(hinted)
 
 
+def test_a_log_sum_exp_of_every_call_is_told_by_its_numbers_in_its_order() -> None:
+    """Where all calls return it, and its axes are declared."""
+
+    def always(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return with_rows_first(query, key, value, return_lse=True)
+
+    declared = Attention(always, log_sum_exp_layout="bsh")
+    prepared, _ = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+    assert prepared.declaration.returns == ("output", "log_sum_exp")
+
+
+def test_a_sink_without_an_axis_of_heads_is_one_number() -> None:
+    """How scores are rounded beside it is asked of one head."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None) -> Tensor:
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.to(scores).expand(*scores.shape[:-1], 1)], dim=-1)
+        return scores.softmax(dim=-1)[..., : key.shape[-2]] @ value
+
+    declared = Attention(attend, layout="bsd", sinks=True)
+    prepared, _ = role.prepare(declared, dtypes=("bfloat16",), device="cpu", seed=0)
+    assert set(prepared.arithmetic) == {"bfloat16"}
+
+
 def crashing_in_a_batch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
     """A mask of two axes is taken for that of one sequence."""
     if attn_mask is not None and attn_mask.ndim == 2:
@@ -432,6 +457,7 @@ def test_no_axis_is_no_traceback() -> None:
         ({"layout": "bsd", "output_layout": "hsd"}, "is no order of the axes of layout='bsd'"),
         ({"output_layout": "b(hd)s"}, r"ends with all heads on one axis, as 'bs\(hd\)'"),
         ({"log_sum_exp_layout": "bqs"}, "is no order of the axes of layout='bhsd' but d"),
+        ({"layout": "thd", "log_sum_exp_layout": "ht"}, "is no order of the axes of layout='thd' but d"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(declared: dict[str, Any], told: str) -> None:

@@ -324,7 +324,7 @@ class Edge(Abilities):
             if tuple(extra.shape) != forms[name]:
                 shape = tuple(extra.shape)
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
-            extras[name] = self._rows_in_order(extra, name).reshape(_whole(x)[name])
+            extras[name] = self.rows_in_order(extra, name).reshape(_whole(x)[name])
         if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
             extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
@@ -351,7 +351,7 @@ class Edge(Abilities):
             native["log_sum_exp"] = tuple(sizes[axis] for axis in order)
         return native | {"output": tuple(output.shape)}
 
-    def _rows_in_order(self, extra: Tensor, name: str) -> Tensor:
+    def rows_in_order(self, extra: Tensor, name: str) -> Tensor:
         """What is returned, a log-sum-exp with its heads before its rows."""
         order = self.declaration.log_sum_exp_layout if name == "log_sum_exp" else None
         return extra.permute([order.index(axis) for axis in "bhs" if axis in order]) if order else extra

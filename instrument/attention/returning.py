@@ -1,7 +1,7 @@
 """What an undeclared function returns in every call: the output alone, or a tuple of several things."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -37,22 +37,23 @@ def as_returned(
             continue
         if not isinstance(returned, tuple | list):
             return declaration, []
-        names = tuple(_name(x, subject.forms(x), part, declaration) for part in returned)
+        names = tuple(_name(x, subject, part) for part in returned)
         if names.count("output") != 1:
             return declaration, []
         return declaration.but(returns=names), [_note(names)]
     return declaration, []
 
 
-def _name(x: Inputs, forms: Mapping[str, tuple[int, ...]], part: Any, declaration: Attention) -> str:
+def _name(x: Inputs, subject: AttentionSubject, part: Any) -> str:
     """What one of the returned things is: that is told by its numbers, or by its shape where it is declared."""
     if not isinstance(part, Tensor) or not part.is_floating_point():
         return "other"
-    exact = x.problem.attended
+    exact, declaration, forms = x.problem.attended, subject.declaration, subject.forms(x)
     unit = math.log(2) if declaration.log_sum_exp == BASE_2 else 1.0
     for name, wanted in (("weights", exact.weights), ("log_sum_exp", exact.log_sum_exp / unit)):
         if tuple(part.shape) == forms[name]:
-            distance = (part.detach().cpu().double().reshape(wanted.shape) - wanted).abs().max()
+            numbers = subject.rows_in_order(part.detach().cpu().double(), name)
+            distance = (numbers.reshape(wanted.shape) - wanted).abs().max()
             if distance <= NEAR or getattr(declaration, name):
                 return name
     is_output = part.ndim == len(forms["output"]) and part.shape[-1] == forms["output"][-1]

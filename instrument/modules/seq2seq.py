@@ -22,6 +22,8 @@ from headcheck.signatures import needed_by, parameters_of
 
 LONGEST = 65
 TARGETS = ("target", "tgt", "trg", "targets", "y")
+LOCAL = (nn.RNNBase, nn.Conv1d, nn.Conv2d)
+"""Parts of which a state need not see the whole sequence."""
 MEMORIES = ("memory", "encoder_output", "encoder_out", "enc_output", "enc_out", "enc_src", "context")
 
 
@@ -118,7 +120,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         "full_context": "does not see all of its past",
         "positions": "does not see the order",
         "halves": "has no encode(source) and decode(target, memory)",
-        "memory": "has no encode(source), nor a part called encoder",
+        "memory": "has no encode(source), nor a part called encoder that holds no recurrence or convolution",
         "tables": "has no embedding whose gradient could be asked for",
     }
 
@@ -277,10 +279,11 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
 
     @cached_property
     def _encoder(self) -> nn.Module | None:
-        """The part of the module that is called encoder."""
+        """The part that is called encoder, where nothing in it goes one way, or reaches so far only, on purpose."""
         parts = self.module.named_modules() if self.module is not None else ()
         called = (part for name, part in parts if name.split(".")[-1] == "encoder" and takes_hooks(part))
-        return next(called, None)
+        found = next(called, None)
+        return None if found is None or any(isinstance(each, LOCAL) for each in found.modules()) else found
 
     def states_of(self, x: PairInputs) -> Tensor:
         """The memory as a tensor (batch, source_len, d_model), or, in a call, what the part called encoder gives."""

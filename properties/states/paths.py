@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable, holds
+from headcheck.formats import formats_of
 from headcheck.given import having
 from headcheck.laws import law
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
 
 Module = StatesSubject[StateInputs]
 LARGE = 4096.0
-"""Times states of size 1: their scores are beyond what an exponential can bear in any format."""
-ENOUGH = 1e30
-"""What a format has to hold: the squares of such states, added up."""
+"""The size of states whose scores are beyond what an exponential can bear in any format."""
+MIDDLE, TINY = 64.0, 1e-30
 
 
 @law(
@@ -43,11 +43,21 @@ def scores_far_below_zero_give_finite_states(module: Module, x: StateInputs) -> 
 
     All scores of a query are alike then, and at one of the signs most likely far below zero.
     """
-    if torch.finfo(x.x.dtype).max < ENOUGH:
-        raise NotApplicable("its format does not hold such numbers")
-    numbers = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
-    small = module(x).isfinite()
+    if {x.x.dtype, *formats_of(lambda: module(x))} & {torch.float16}:
+        raise NotApplicable("it computes in float16, which does not hold such numbers")
+    small = module(_copies(x, 1.0))
+    if module(_copies(x, MIDDLE)).abs().max() > MIDDLE**1.5 * (small.abs().max() + 1):
+        raise NotApplicable("its states grow faster than what it is given")
     for size in (LARGE, -LARGE):
-        copies = {name: size * each[:, :1].expand_as(each) for name, each in numbers.items()}
-        output = module(x.but(**copies))
-        yield holds(output.isfinite() | ~small, output, f"output for copies of a token, {size:g} times")
+        output = module(_copies(x, size))
+        yield holds(
+            output.isfinite() | ~small.isfinite(), output, f"output for copies of a token of size {size:g}"
+        )
+
+
+def _copies(x: StateInputs, size: float) -> StateInputs:
+    """The first token of each sequence in place of all, its largest number of that size."""
+    tokens = {
+        name: each[:, :1].expand_as(each) for name, each in x.tensors.items() if each.is_floating_point()
+    }
+    return x.but(**{name: size * each / each.abs().max().clamp(min=TINY) for name, each in tokens.items()})
