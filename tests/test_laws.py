@@ -113,6 +113,7 @@ UNDECLARED = {
     "what-is-declared-unsupported-is-refused": "declares no feature absent",
     "the-declared-operator-runs": "no operator is declared",
     "queries-before-the-first-key-follow-the-convention": "every query sees the first key",
+    "nothing-is-dropped-out-of-training": "takes no argument that says whether it is in training",
     **{each.name: "takes no sequences of several lengths" for each in choose("attention", ["/ragged/"])},
 }
 """Laws about what the reference does not declare; each holds, below or in test_ragged, for one that does."""
@@ -134,6 +135,13 @@ def test_the_law_of_queries_before_the_first_key_holds_where_there_are_any() -> 
     """Of a function that is aligned at the last key."""
     each = all_laws()["attention/caches/queries-before-the-first-key-follow-the-convention"]
     row = engine_of(VARIANTS["conventions/aligned-at-the-last-key"].declaration(), SHORT).judge(each)
+    assert (row.outcome, row.examples > 0) == ("holds", True), row.reason
+
+
+def test_the_law_of_training_that_is_off_holds_where_there_is_such_an_argument() -> None:
+    """Of a function that drops in training alone."""
+    each = all_laws()["attention/dropout/nothing-is-dropped-out-of-training"]
+    row = engine_of(VARIANTS["natural_right/dropped-in-training"].declaration(), SHORT).judge(each)
     assert (row.outcome, row.examples > 0) == ("holds", True), row.reason
 
 
