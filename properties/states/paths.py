@@ -13,7 +13,10 @@ from headcheck.modules.states import STATES, StateInputs, StatesSubject
 Module = StatesSubject[StateInputs]
 LARGE = 4096.0
 """The size of states whose scores are beyond what an exponential can bear in any format."""
-MIDDLE, TINY = 64.0, 1e-30
+MIDDLE = 64.0
+"""The size of states that show how fast the output grows with them."""
+TINY = 1e-30
+"""By which a token of zeros is divided."""
 
 
 @law(

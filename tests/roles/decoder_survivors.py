@@ -7,6 +7,7 @@ from tests import lost, redrawn
 from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
 from tests.roles import right, wrong
 from tests.roles.decoder import Layer, PostNorm
+from tests.roles.encoder_survivors import softmax_from_zero
 
 
 @wrong(
@@ -114,7 +115,6 @@ def last_row_of_the_callers_mask() -> nn.Module:
 def maximum_begins_at_zero() -> nn.Module:
     class Wrong(PostNorm):
         def weigh(self, scores: Tensor) -> Tensor:
-            weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=0.0))
-            return weights / weights.sum(dim=-1, keepdim=True)
+            return softmax_from_zero(scores)
 
     return Wrong()

@@ -175,6 +175,12 @@ def mask_made_in_place() -> nn.Module:
     return Wrong()
 
 
+def softmax_from_zero(scores: Tensor) -> Tensor:
+    """A softmax whose maximum begins at zero."""
+    weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=0.0))
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
 @wrong(
     "The maximum that is taken off begins at zero: where every score is far below, all weights are zero.",
     breaks="paths/scores-far-below-zero-give-finite-states",
@@ -182,7 +188,6 @@ def mask_made_in_place() -> nn.Module:
 def maximum_begins_at_zero() -> nn.Module:
     class Wrong(PostNorm):
         def weigh(self, scores: Tensor) -> Tensor:
-            weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=0.0))
-            return weights / weights.sum(dim=-1, keepdim=True)
+            return softmax_from_zero(scores)
 
     return Wrong()
