@@ -96,6 +96,8 @@ def an_eps_of_zero_is_added_too(norm: NormSubject, x: NormInputs) -> Comparison:
     try:
         output = norm(rows)
     except SubjectRaised as refusal:
+        if isinstance(refusal.problem, ArithmeticError):
+            raise  # Nobody refuses by dividing by zero.
         raise NotApplicable(f"an eps of zero is refused: {refusal}") from refusal
     least = exact.abs() * LEAST / SMALL**2
     return within(output, exact, norm.bound(rows) + least, "output for an eps of zero")

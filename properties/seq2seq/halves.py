@@ -46,10 +46,11 @@ def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparis
 )
 def each_state_of_the_memory_sees_the_whole_source(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """Each source token has an influence on the state of every source token."""
-    x = PairInputs(x.case, x.source[:1], x.target[:1])
     place = x.case.seed % x.source.shape[1]
-    if model.lacks("halves") and not any(model.shows(partial(_mixes, model, x, at), x) for at in (0, -1)):
-        raise NotApplicable("its part called encoder does not mix tokens")
+    if model.lacks("halves"):
+        x = PairInputs(x.case, x.source[:1], x.target[:1])  # Its axes are told apart by their lengths.
+        if not any(model.shows(partial(_mixes, model, x, at), x) for at in (0, -1)):
+            raise NotApplicable("its part called encoder does not mix tokens")
     if not model.shows(partial(_reaches_all, model, x, place), x):
         raise LawBroken(
             f"some state of the memory does not depend on the source at {place} "
