@@ -107,6 +107,12 @@ def refused_on_purpose(problem: BaseException) -> bool:
     return plain and (was_raised(problem) or refuses_a_length(problem))
 
 
+def is_refused(why: Failure) -> bool:
+    """Whether a call that does not work is refused by the subject, or by a law for it."""
+    raised = isinstance(why, SubjectRaised) and refused_on_purpose(why.problem)
+    return raised or isinstance(why, NotApplicable)
+
+
 def require_willing(problem: BaseException, *, may_refuse: bool) -> None:
     """NotApplicable: an exception refuses a call of a subject that is declared to do so."""
     if may_refuse and refused_on_purpose(problem):

@@ -77,7 +77,12 @@ def _of_instance(declaration: AnyNorm, module: nn.Module) -> AnyNorm:
         raise SubjectError(
             f"the module cannot be copied: {problem}; name the class that makes it"
         ) from problem
-    dims = getattr(declaration, "dims", None) or (_width(module),)
+    width = _width(module)
+    if width == 1:
+        raise SubjectError(
+            "its weight is one number, for rows of any width; name a function (x, eps) around it"
+        )
+    dims = getattr(declaration, "dims", None) or (width,)
     return _declared(declaration.but(dims=dims), kept, lambda width, eps: kept, takes_eps=False)
 
 

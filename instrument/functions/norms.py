@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
+from headcheck.calling import is_refused
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import FunctionCase, Inputs
@@ -145,11 +146,16 @@ class NormSubject(FunctionSubject[NormInputs]):
             inputs = NormInputs(NormCase(), x).but(**{name: torch.ones_like(x[0, 0]) for name in self.affine})
             try:
                 self(inputs.but(**{tensor: None}))
-            except (LawBroken, NotApplicable):
-                self._tried[tensor] = False
+            except (LawBroken, NotApplicable) as why:
+                self._tried[tensor] = self._is_its_default(tensor) and not is_refused(why)
             else:
                 self._tried[tensor] = True
         return self._tried[tensor]
+
+    def _is_its_default(self, tensor: str) -> bool:
+        """Whether None is what the signature itself has for a tensor that is not given."""
+        parameter = (parameters_of(self.declaration.function) or {}).get(str(self.places[tensor]))
+        return parameter is not None and parameter.default is None
 
     @cached_property
     def own_eps(self) -> float | None:

@@ -217,7 +217,9 @@ def _reach(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
             return [f"positions: up to {reach} ({beyond})"] if reach != FURTHEST else []
         beyond = f"further ones are refused: {why}"
     subject.furthest = REACHES[-1]
-    return []
+    ends = (reach for reach in SHORT_REACHES if not _refusal(subject, dtype, dim, torch.tensor([reach])))
+    said = next((f"max_position={reach}" for reach in ends), None)
+    return [Hint(f"a plain call works with --declare {said}, {IF_MEANT}")] if said and beyond else []
 
 
 def _rotation(subject: RotarySubject, dtype: torch.dtype) -> list[str]:

@@ -12,8 +12,9 @@ from headcheck.comparison import NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
+from headcheck.modules.masks import ROWS
 from headcheck.modules.role import ModuleRole
-from headcheck.modules.subject import ModuleCase, ModuleInputs, named_in, problem_of
+from headcheck.modules.subject import ModuleCase, ModuleInputs, first_in, problem_of
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
@@ -43,6 +44,10 @@ class CausalLM(TokenDeclaration):
     shows, or as is found."""
     cached_chunks: bool = True
     """Whether several tokens at once may follow a cache; False: one at a time."""
+    loss: bool = True
+    """Whether the loss, a number that comes beside the logits where there are targets, is the cross-entropy of each
+    target, or a multiple of it, and what no target changes. A target belongs to the logits of its own place or, all
+    of them, to those of the place before."""
     own_cache: bool = True
     """Whether each generation has a cache of its own: not so where it stands in the module, one generation at a time."""
 
@@ -58,7 +63,7 @@ class CausalLM(TokenDeclaration):
             "mask",
         ),
         "position_ids": ("position_ids",),
-        "targets": ("targets",),
+        "targets": ("targets", "labels"),
         "cache": ("cache",),
         "past_key_values": token_caches.KEPT,
         "use_cache": token_caches.FLAGS,
@@ -125,6 +130,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "reach": "has no window whose width is declared",
         "packed": "is not declared to take several documents in one sequence",
         "targets": "takes no targets",
+        "loss": "gives another loss",
     }
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
@@ -133,15 +139,14 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.step = token_caches.shown(self)
         """How it is given more tokens after those of a cache."""
-        self.form_what_is_required(_plain(2, 3))
+        self.form_what_is_required(_plain(ROWS, 3))
 
     @cached_property
     def classes(self) -> int:
         """How many logits there are at each position."""
         x = _plain(1, 2)
         if self.places["targets"]:
-            plain = self._returned(x, with_targets=False)
-            first = plain[0] if isinstance(plain, tuple | list) else named_in(plain, "logits", plain)
+            first = first_in(self.returned(x), ("logits",))
             self.with_targets = isinstance(first, Tensor) and tuple(first.shape[:-1]) == (1, 1)
         return self(x).shape[-1]
 
@@ -176,26 +181,13 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return super().lacks(feature)
 
     def output(self, x: TokenInputs) -> Tensor:
-        returned = self._returned(x, with_targets=self.with_targets)
-        return self.logits_in(returned, tuple(x.tokens.shape))
+        targets = self.given(x.tokens, x.is_real) if self.with_targets else None
+        return self.logits_in(self.returned(x, targets), tuple(x.tokens.shape))
 
-    def _returned(self, x: TokenInputs, *, with_targets: bool) -> Any:
+    def returned(self, x: TokenInputs, targets: Tensor | None = None) -> Any:
+        """All that a call returns. targets (batch, length): as the model takes them."""
         tokens = self.given(x.tokens, x.is_real)
-        targets = tokens if with_targets else None
         return self.call(tokens, targets=targets, **self.masks(self._real(x), x.length))
-
-    def last_logits(self, x: TokenInputs, *, with_targets: bool) -> Tensor:
-        """Those of the last position, with and without targets. NotApplicable: there are none of the usual shape."""
-        with torch.no_grad():
-            returned = self._returned(x, with_targets=with_targets)
-        first = returned[0] if isinstance(returned, tuple | list) else named_in(returned, "logits", returned)
-        batch, length = x.tokens.shape
-        if isinstance(first, Tensor) and tuple(first.shape) == (batch * length, self.classes):
-            first = first.view(batch, length, -1)  # As a loss takes them.
-        shapes = [(batch, each, self.classes) for each in ({length} if with_targets else {1, length})]
-        if not isinstance(first, Tensor) or tuple(first.shape) not in shapes:
-            raise NotApplicable(f"{'with' if with_targets else 'without'} targets it returns no logits")
-        return first[:, -1:].cpu().clone()
 
     def another(self, x: TokenInputs) -> TokenInputs:
         """A call with other tokens, and one more of them."""
@@ -389,9 +381,11 @@ def _plain(batch: int, length: int) -> TokenInputs:
 
 
 def _padded(side: str) -> TokenInputs:
-    """Two short sequences, one of them padded."""
-    real = torch.tensor([[False, True, True], [True, True, True]])
-    return TokenInputs(None, torch.zeros(2, 3, dtype=torch.long), real if side == "left" else real.flip(1))
+    """Short sequences, one of them padded."""
+    x = _plain(ROWS, 3)
+    real = torch.ones_like(x.tokens, dtype=torch.bool)
+    real[0, 0 if side == "left" else -1] = False
+    return x.but(is_real=real)
 
 
 role = CausalLMRole()

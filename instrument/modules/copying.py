@@ -1,6 +1,7 @@
 """Copies of modules, whether they can be had and are modules of their own, and the parts that a call runs."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -18,6 +19,24 @@ def copy_of(module: AnyModule) -> AnyModule:
     parts = module.modules() if module is not None else ()
     kept = (each for part in parts for each in _tensors_in(vars(part), DEPTH))
     return copy.deepcopy(module, {id(each): each.detach().clone() for each in kept if not each.is_leaf})
+
+
+def in_format(module: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
+    """The module itself with its numbers in a format; complex ones stay complex, of which `to` keeps the real parts."""
+    held = [
+        (part, name, each)
+        for part in module.modules()
+        for name, each in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
+        if each.is_complex()
+    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Casting complex")
+        module.to(device, dtype)
+    of_pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
+    for part, name, each in held:
+        moved = each.detach().to(device, of_pairs)
+        setattr(part, name, nn.Parameter(moved) if isinstance(each, nn.Parameter) else moved)
+    return module
 
 
 def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
-from headcheck.modules.masks import WITH_CAUSAL, MaskForm, forms_to_try
+from headcheck.modules.masks import ROWS, WITH_CAUSAL, MaskForm, forms_to_try
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
@@ -200,7 +200,7 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
         )
 
     def find(self, subject: Any) -> list[str]:
-        x = subject.plain(3, 5, subject.d_model)
+        x = subject.plain(ROWS, 5, subject.d_model)
         # The second try, with a memory as long as x, is for a mask that is taken at equal lengths only.
         alike = x.but(memory=x.x.flip(1))
         notes = list(subject.find_forms("is_real", *(each.but(is_real=first(4, x.x)) for each in (x, alike))))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.modules.masks import ROWS
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.verdict import IF_MEANT, Hint
@@ -83,7 +84,7 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
         return StateInputs(case, x.to(subject.dtype), ragged(shape, case.padding, generator))
 
     def find(self, subject: Any) -> list[str]:
-        x = subject.plain(3, 5, subject.d_model)
+        x = subject.plain(ROWS, 5, subject.d_model)
         return list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
 
     def notes(self, subject: EncoderSubject) -> list[str]:

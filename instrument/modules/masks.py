@@ -15,6 +15,8 @@ RANKS = (2, 4, 3)
 """(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
+ROWS = 7
+"""Sequences in a call that shows how a mask is taken: as many heads, along which it could be broadcast, are not usual."""
 WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")

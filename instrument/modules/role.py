@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.casework import CaseRole
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import parts_run
@@ -72,7 +72,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             attribute if isinstance(attribute, self.declaration) else self.declaration(attribute, name=name)
         )
 
-    def _plain_problem(self, subject: ModuleSubject[AnyInputs], batch: int) -> str | None:
+    def _plain_problem(self, subject: ModuleSubject[AnyInputs], batch: int) -> Failure | None:
         """Why a plain call does not work. Where one of two sizes works, what is wrong with the other is for laws."""
         case = self.case(seed=1, batch=batch)
         return problem_of(subject, self.build(self.fit(case, subject), subject))
@@ -153,7 +153,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
                 problem = self._plain_problem(subject, 1) and self._plain_problem(subject, 2)
             except LawBroken as raised:
-                problem = str(raised)
+                problem = raised
             except SubjectError:
                 if dtype == wanted[-1]:
                     raise

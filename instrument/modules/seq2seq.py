@@ -12,7 +12,7 @@ from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import WITH_CAUSAL
+from headcheck.modules.masks import ROWS, WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
 from headcheck.modules.token_hints import are_alike, settled_masks
@@ -126,7 +126,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
 
     def __init__(self, declaration: Any, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
-        self.form_what_is_required(_plain(2, 3, 3))
+        self.form_what_is_required(_plain(ROWS, 3, 3))
         self.lacks("halves")  # One that is declared without the other is refused here.
 
     @property
@@ -327,7 +327,9 @@ def _plain(batch: int, source_len: int, target_len: int) -> PairInputs:
 
 def _find_forms(subject: Seq2SeqSubject) -> list[str]:
     """The forms of the masks, which are written into the subject; notes of them."""
-    real, x = torch.tensor([[True, True, False], [True, True, True]]), _plain(2, 3, 3)
+    x = _plain(ROWS, 3, 3)
+    real = torch.ones_like(x.source, dtype=torch.bool)
+    real[0, -1] = False
     source = subject.find_form("source_is_real", x.but(source_is_real=real))
     if subject.with_causal:
         return [*source, f"{subject.places['target_is_real']} is given with the causal mask in it"]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import SubjectRaised
-from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.calling import SubjectRaised, is_refused
+from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
@@ -28,6 +28,8 @@ FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
 OF_PADDING = ("is_real", "padding_mask")
 """Endings of the names of arguments that can be nothing but a mask of padding."""
+OF_ONE_FORM = ("is_real", "key_padding_mask")
+"""Those of them that are (batch, length) everywhere: what raises with one is a slip, if it is no refusal."""
 LONGEST = 48
 WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
 """Attributes that may say how wide a state is; which of them does is tried."""
@@ -289,15 +291,20 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         keyword = self.places[name]
         if keyword is None:
             return
-        problem = None
+        problems: list[Failure] = []
         for x, form in product(calls, self._forms(name)):
             self.forms[name] = form
             problem = problem_of(self, x)
             if problem is None:
                 yield f"{keyword} is given as {form}"
                 return
+            problems.append(problem)
         if keyword.endswith(OF_PADDING) and any(self._answers(name, x) for x in calls):
             yield f"{keyword} is given as {self.forms[name]}, with which the output is of a wrong form"
+            return
+        if keyword.endswith(OF_ONE_FORM) and not any(map(is_refused, problems)):
+            self.forms[name] = self._first_form(name)
+            yield f"{keyword} is given as {self.forms[name]}, with which each call raises: {problem}"
             return
         if name in self.declaration.arguments or self.declaration.mask_rank:
             raise SubjectError(f"the mask {keyword} does not work ({problem})")

@@ -14,10 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters, require_willing
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, failure_of, require_a_graph, within
+from headcheck.comparison import (
+    Comparison,
+    Failure,
+    LawBroken,
+    NotApplicable,
+    failure_of,
+    require_a_graph,
+    within,
+)
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.copying import aliased, copy_of
+from headcheck.modules.copying import aliased, copy_of, in_format
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
 from headcheck.signatures import needed_by, parameters_of
@@ -157,7 +165,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def _settled(self, module: nn.Module) -> nn.Module:
         """The module itself in evaluation, of the dtype and on the device of the subject, its weights stirred."""
-        module = module.to(self.device, getattr(torch, self.dtypes[0])).eval()
+        module = in_format(module, self.device, getattr(torch, self.dtypes[0])).eval()
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for each in module.parameters():
@@ -286,7 +294,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         if other.module is None:
             raise NotApplicable("it is a function, whose dtype cannot be changed")
         other.dtypes = ("float32",)
-        other.module = other.function = other.module.float()
+        other.module = other.function = in_format(other.module, self.device, torch.float32)
         other._noises = other._remembered()  # noqa: SLF001  # its own, not those of the subject that it comes from
         return other
 
@@ -356,12 +364,19 @@ def named_in(returned: Any, name: str, otherwise: Any = None) -> Any:
     )
 
 
-def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
-    """The tensor that a module returned: by itself, first in a tuple, or under one of these names, as in a dict."""
-    if isinstance(returned, tuple | list) and returned:
-        returned = returned[0]
+def first_in(returned: Any, names: tuple[str, ...]) -> Any:
+    """What a module returned under the first of these names that there is, as in a dict or a named tuple; without
+    one, what stands first in a tuple, or all of it.
+    """
     for name in names:
-        returned = named_in(returned, name, returned)
+        if (named := named_in(returned, name)) is not None:
+            return named
+    return returned[0] if isinstance(returned, tuple | list) and returned else returned
+
+
+def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
+    """The tensor that a module returned: by itself, or as `first_in` has it, of a tuple in a tuple too."""
+    returned = first_in(first_in(returned, names), names)
     if not isinstance(returned, Tensor):
         keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
         raise LawBroken(f"returned {kind_of(returned)}{keys}, expected a torch.Tensor")
@@ -373,8 +388,8 @@ def _as_made(weight: Tensor) -> bool:
     return weight.ndim <= 1 or (weight.numel() > 1 and bool((weight == weight.flatten()[0]).all()))
 
 
-def problem_of(subject: Any, x: Any) -> str | None:
+def problem_of(subject: Any, x: Any) -> Failure | None:
     """Why a call does not work, or None if it does."""
     problem = failure_of(subject, x)
     # Where it hangs, a law will say so.
-    return None if problem is None or isinstance(problem, DidNotReturn) else str(problem)
+    return None if isinstance(problem, DidNotReturn) else problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +35,8 @@ KEPT = (
 FLAGS = ("use_cache", "use_kv_cache", "return_cache", "return_kv_cache", "return_past")
 """Names of flags that ask for it."""
 OTHER_LOGITS = "other logits"
+OF_OTHER_THINGS = re.compile("label|target|return|output|embed|train|drop")
+"""What stands in the names of arguments that do not say where new tokens stand."""
 
 
 def shown(model: CausalLMSubject) -> Step | None:
@@ -112,7 +115,12 @@ def find(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[st
             f"{place} is not judged: as a cache that was returned last, it is not right ({why}); declare step"
         ]
     forms = [Found("all"), Found("new")] if model.has("left_padding") else []
-    model.step = next((form for form in forms if not _wrong(model, padded, form)), Found())
+    said = {form: _wrong(model, padded, form) for form in forms}
+    # Where none is right, the first that gives logits is left in place, for laws to judge.
+    right = [form for form in forms if not said[form]] or [
+        form for form in forms if said[form] == OTHER_LOGITS
+    ]
+    model.step = next(iter(right), Found())
     return [f"{place} is taken for a cache that is returned last; declare step where it is another"]
 
 
@@ -130,9 +138,8 @@ def _wrong(model: CausalLMSubject, x: TokenInputs, step: Found) -> str:
 def _is_called_in_no_other_way(model: CausalLMSubject, x: TokenInputs) -> bool:
     """Whether no parameter could say where new tokens stand, and giving all tokens again beside a cache is not right."""
     _, *others = parameters_of(model.function) or ("",)
-    if not {*others} <= {
-        model.places[name] for name in ("is_real", "targets", "past_key_values", "use_cache")
-    }:
+    known = {model.places[name] for name in ("is_real", "targets", "past_key_values", "use_cache")}
+    if not all(name in known or OF_OTHER_THINGS.search(name) for name in others):
         return False
     try:
         _, cache = Found()(model, model.given(x.tokens[:, :-1]), None, None)
@@ -144,9 +151,11 @@ def _is_called_in_no_other_way(model: CausalLMSubject, x: TokenInputs) -> bool:
 
 
 def _kept_in(returned: Any, place: str) -> Any:
-    kept = returned[-1] if isinstance(returned, tuple | list) and len(returned) > 1 else None
-    for name in (place, *KEPT):
-        kept = named_in(returned, name) if kept is None else kept
+    """The cache in what was returned: under a name that says so, or last in a tuple."""
+    named = (named_in(returned, name) for name in (place, *KEPT))
+    kept = next((each for each in named if each is not None), None)
+    if kept is None and isinstance(returned, tuple | list) and len(returned) > 1:
+        kept = returned[-1]
     if kept is None:
         raise LawBroken("no cache is returned")
     return kept
@@ -173,6 +182,4 @@ def _returned(model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tenso
     """A cache that comes back with the logits, as in transformers; the mask is of all tokens so far."""
     masks = model.masks(is_real, tokens.shape[1])
     returned = model.call(tokens, past_key_values=cache, use_cache=True, **masks)
-    if isinstance(returned, tuple):
-        return returned[0], returned[1]
-    return named_in(returned, "logits"), named_in(returned, "past_key_values")
+    return returned, _kept_in(returned, "past_key_values")

@@ -1,5 +1,6 @@
 """The role `vision`: a module from images to logits, or to a state for each patch."""
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -226,6 +227,8 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         said, first = self.declaration.patch_size, self._first_convolution()
         if said:
             return [_pair(said)]
+        if first is not None and any(map(operator.gt, first.kernel_size, _pair(first.stride))):
+            return []  # Patches that overlap: none is one token alone.
         cut = first is not None and first.kernel_size == first.stride and first.kernel_size != (1, 1)
         return [*map(_pair, self._named(PATCH_NAMES)), *([_pair(first.kernel_size)] if first and cut else [])]
 

@@ -122,7 +122,7 @@ def rates_of_dropout(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
                 is_rate = drops and type(value) in (int, float)
             else:
                 is_rate = "drop" in name.lower() and type(value) is float
-            if is_rate and 0 <= value <= 1:
+            if is_rate and 0 <= value <= 1 and not isinstance(getattr(type(part), name, None), property):
                 yield part, name
 
 

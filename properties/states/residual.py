@@ -23,10 +23,11 @@ Module = StatesSubject[StateInputs]
     source=PRE,
     formula="f = 0: x + f(norm(x)) = x, the positions that are added taken out",
     guards="The normed state put on the skip path: norm(x) + f(norm(x)) (Compact-Transformers 25, RiNALMo 9).",
-    needs=("pre_norm",),
+    needs=("pre_norm", "skip_path"),
     given=(having(padding="none"),),
     share=0.5,
     roles=STATES,
+    unless=("skip_path=False",),
 )
 def zero_sub_layers_leave_a_pre_norm_block_the_identity(module: Module, x: StateInputs) -> Comparison:
     """With every weight at zero a pre-norm block gives back its input, or gives it to a final norm.
@@ -82,10 +83,11 @@ def _of_zeros(x: StateInputs) -> StateInputs:
     source=POST,
     formula="f = 0: norm_2(norm_1(x) + f(norm_1(x))) = norm_2(norm_1(x))",
     guards="A skip path that begins before the norm of the sub-layer before it (gluon-nlp 1488); a norm left out.",
-    needs=("post_norm",),
+    needs=("post_norm", "skip_path"),
     given=(having(padding="none"),),
     share=0.5,
     roles=STATES,
+    unless=("skip_path=False",),
 )
 def zero_sub_layers_leave_a_post_norm_block_its_norms(module: Module, x: StateInputs) -> Iterator[Comparison]:
     """With every weight but the norms' at zero, a post-norm block is its norms one after the other.

@@ -1,11 +1,11 @@
-"""Wrong and right functions of the roles other than attention: a module for each role, with ROLE_more.py,
-ROLE_later.py, ROLE_third.py, ROLE_natural.py and ROLE_survivors.py beside it.
+"""Wrong and right functions of the roles other than attention: a module for each role, with others such as ROLE_more.py
+beside it.
 
     @wrong("The sum starts at one.", breaks="distribution/weights-sum-to-one", real="where it happened")
     def off_by_one(x: Tensor, dim: int) -> Tensor:
         ...
 
-The module's name, without `_more` and the like, is the role. `breaks` names the laws that a person would
+The role is the one with which the module's name begins. `breaks` names the laws that a person would
 name, each of which must break; `declares` gives fields of the declaration. A function with a parameter named
 `memory` is handed a dict of its own.
 """
@@ -14,17 +14,13 @@ import functools
 import importlib
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headcheck.roles import role
+from headcheck.roles import HOMES, role
 
 Function = Callable[..., Any]
-
-LATER = re.compile("_(more|later|third|natural|survivors)$")
-"""How the module of a role ends that holds the faults of those who did not know the laws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +68,8 @@ def _register(
     table: dict[str, Entry], sentence: str, declares: Mapping[str, Any], **more: Any
 ) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
-        of_role = LATER.sub("", function.__module__.rpartition(".")[2])
+        module = function.__module__.rpartition(".")[2]
+        of_role = next((role for role in HOMES if f"{module}_".startswith(f"{role}_")), module)
         identity = f"{of_role}/{function.__name__.replace('_', '-')}"
         if identity in WRONG or identity in RIGHT:
             raise ValueError(f"two functions are called {identity}")

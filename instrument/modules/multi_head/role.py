@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from headcheck.calling import refuses_a_length
+from headcheck.comparison import Failure
 from headcheck.declarations import Declaration
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs, drawn_tensors
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
@@ -71,7 +72,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
 
         return [*subject.settle_length(of_length, LENGTHS, refuses_a_length), *subject.refused_sizes()]
 
-    def _plain_problem(self, subject: ModuleSubject[MultiHeadInputs], batch: int) -> str | None:
+    def _plain_problem(self, subject: ModuleSubject[MultiHeadInputs], batch: int) -> Failure | None:
         """As of any module; one that asks for a mask, and not for None, is given a mask of nothing."""
         problem = super()._plain_problem(subject, batch)
         assert isinstance(subject, MultiHeadSubject)

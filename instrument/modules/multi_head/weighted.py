@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from headcheck.calling import REFUSALS, SubjectRaised, kind_of, refused_on_purpose
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
-from headcheck.modules.copying import copy_of
+from headcheck.modules.copying import copy_of, in_format
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
@@ -106,7 +106,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
             if not isinstance(made, nn.Module):
                 raise LawBroken(f"(d_model, num_heads) gave {kind_of(made)}, expected a module")
             self._initialise(made.eval(), d_model)
-        return made.to(self.device, getattr(torch, self.dtypes[0]))
+        return in_format(made, self.device, getattr(torch, self.dtypes[0]))
 
     def _initialise(self, module: nn.Module, d_model: int) -> None:
         """Give lazy layers their weights, as the first call does. SubjectError: it raises."""

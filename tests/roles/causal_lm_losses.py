@@ -1,0 +1,132 @@
+"""Language models that give a loss beside their logits, right and wrong."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.roles import right, wrong
+from tests.roles.causal_lm import Small
+
+GROWS = "targets/the-loss-grows-with-the-surprise-at-each-target"
+LEFT_OUT = "targets/targets-left-out-have-no-part-in-the-mean"
+
+
+class Trained(Small):
+    """Targets are those of the caller, each at the place of its logits."""
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Any:
+        logits = super().forward(tokens)
+        return (logits, None) if targets is None else (logits, self.loss(logits, targets))
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Labelled(Small):
+    """Of transformers' kind: labels are the tokens themselves, shifted inside, in a dict."""
+
+    def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Any:
+        logits = super().forward(tokens)
+        return {"logits": logits} if labels is None else {"loss": self.loss(logits, labels), "logits": logits}
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+
+
+@right("Targets at the places of their logits; the loss is the mean over those that are not -100.")
+def with_targets() -> nn.Module:
+    return Trained()
+
+
+@right("Labels are shifted inside; the loss is computed in float32.")
+def with_labels() -> nn.Module:
+    return Labelled()
+
+
+@right("The loss comes first, summed, with smoothed targets and a term for large logits.")
+def summed_and_smoothed() -> nn.Module:
+    class Smoothed(Trained):
+        def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Any:
+            logits, loss = super().forward(tokens, targets)
+            return logits if loss is None else (loss, logits)
+
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            flat = logits.flatten(0, 1), targets.flatten()
+            summed = functional.cross_entropy(*flat, reduction="sum", label_smoothing=0.1)
+            return summed + 1e-3 * logits.logsumexp(dim=-1).square().sum()
+
+    return Smoothed()
+
+
+@right("The negative log-likelihood is read by indices: no target can be left out.")
+def read_by_indices() -> nn.Module:
+    class Indexed(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return -logits.log_softmax(dim=-1).gather(2, targets[..., None]).mean()
+
+    return Indexed()
+
+
+@wrong("The logits are shifted, not the labels: each token is learned from the one behind it.", breaks=GROWS)
+def shifted_the_other_way() -> nn.Module:
+    class Wrong(Labelled):
+        def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+            return functional.cross_entropy(logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten())
+
+    return Wrong()
+
+
+@wrong("Labels that are shifted inside are shifted once more.", breaks=GROWS)
+def shifted_twice() -> nn.Module:
+    class Wrong(Labelled):
+        def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+            return super().loss(logits[:, :-1], labels[:, 1:])
+
+    return Wrong()
+
+
+@wrong("The last place is dropped from the loss, though the targets are shifted by the caller.", breaks=GROWS)
+def last_target_dropped() -> nn.Module:
+    class Wrong(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return super().loss(logits[:, :-1], targets[:, :-1])
+
+    return Wrong()
+
+
+@wrong("The loss is of the softmax of the logits, which takes them for logits again.", breaks=GROWS)
+def softmax_before_cross_entropy() -> nn.Module:
+    class Wrong(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return super().loss(logits.softmax(dim=-1), targets)
+
+    return Wrong()
+
+
+@wrong("Logits and targets are laid end to end in different orders.", breaks=GROWS)
+def rows_mixed_in_the_loss() -> nn.Module:
+    class Wrong(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return super().loss(logits.transpose(0, 1), targets)
+
+    return Wrong()
+
+
+@wrong("The mean divides by all targets, those left out as well.", breaks=LEFT_OUT)
+def mean_over_all() -> nn.Module:
+    class Wrong(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            flat = logits.flatten(0, 1), targets.flatten()
+            return functional.cross_entropy(*flat, reduction="none").mean()
+
+    return Wrong()
+
+
+@wrong("A target that is left out counts as token 0.", breaks=LEFT_OUT)
+def left_out_taken_for_a_token() -> nn.Module:
+    class Wrong(Trained):
+        def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return super().loss(logits, targets.clamp(min=0))
+
+    return Wrong()

@@ -1,0 +1,142 @@
+"""Language models that return more than logits: caches behind them, or states before them, right and wrong."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.roles import right, wrong
+from tests.roles.causal_lm import VOCAB
+
+
+class Kept(nn.Module):
+    """One layer; `past` is (keys, values) of (batch, heads, length, 4), and comes back last where it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places, self.norm = nn.Embedding(VOCAB, 8), nn.Embedding(80, 8), nn.LayerNorm(8)
+        self.projection, self.out, self.head = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, VOCAB)
+
+    def positions(self, real: Tensor, new: int) -> Tensor:
+        return (real.long().cumsum(dim=1) - 1).clamp(min=0)[:, -new:]
+
+    def run(self, tokens: Tensor, real: Tensor | None, past: Any) -> tuple[Tensor, Any]:
+        """The logits, and the keys and values of all tokens so far; real (batch, all of them)."""
+        new, before = tokens.shape[1], 0 if past is None else past[0].shape[2]
+        seen = before + new
+        real = torch.ones(len(tokens), seen, dtype=torch.bool) if real is None else real.bool()
+        x = self.table(tokens) + self.places(self.positions(real, new))
+        q, k, v = self.projection(self.norm(x)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        visible = torch.ones(new, seen, dtype=torch.bool).tril(before) & real[:, None, None, :]
+        weights = (q @ k.mT / 2).masked_fill(~visible, -1e9).softmax(dim=-1)
+        return self.head(x + self.out((weights @ v).transpose(1, 2).flatten(2))), (k, v)
+
+    def forward(
+        self, tokens: Tensor, attention_mask: Tensor | None = None, past: Any = None, use_cache: bool = False
+    ) -> Any:
+        logits, kept = self.run(tokens, attention_mask, past)
+        return (logits, kept) if use_cache else logits
+
+
+@right("A cache of (keys, values) comes back behind the logits; the mask is of all tokens so far.")
+def cache_behind_the_logits() -> nn.Module:
+    return Kept()
+
+
+@right("The loss stands between the logits and the cache.")
+def loss_before_the_cache() -> nn.Module:
+    class Labelled(Kept):
+        def forward(  # type: ignore[override]  # The names of transformers.
+            self,
+            tokens: Tensor,
+            labels: Tensor | None = None,
+            past_key_values: Any = None,
+            use_cache: bool = False,
+        ) -> Any:
+            logits, kept = self.run(tokens, None, past_key_values)
+            loss = (
+                None if labels is None else functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            )
+            return logits, loss, kept if use_cache else None
+
+    return Labelled()
+
+
+@right("Rotary factors are a buffer of complex numbers.")
+def complex_buffer() -> nn.Module:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.norm = nn.Embedding(VOCAB, 8), nn.LayerNorm(8)
+            self.projection, self.out, self.head = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, VOCAB)
+            angles = torch.outer(torch.arange(80.0), 10000.0 ** -torch.tensor([0.0, 0.5]))
+            self.register_buffer("factors", torch.polar(torch.ones_like(angles), angles), persistent=False)
+
+        def turned(self, x: Tensor) -> Tensor:
+            a, b = x.unflatten(-1, (2, 2)).unbind(-1)
+            cos, sin = torch.view_as_real(self.factors[: x.shape[-2]]).to(x.dtype).unbind(-1)
+            return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.table(tokens)
+            q, k, v = self.projection(self.norm(x)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+            attended = functional.scaled_dot_product_attention(
+                self.turned(q), self.turned(k), v, is_causal=True
+            )
+            return self.head(x + self.out(attended.transpose(1, 2).flatten(2)))
+
+    return Turned()
+
+
+class Output(NamedTuple):
+    states: Tensor
+    logits: Tensor
+
+
+@wrong(
+    "Of a named tuple the logits, which do not stand first, see the future.",
+    breaks="causality/later-tokens-do-not-matter",
+)
+def named_logits_see_the_future() -> nn.Module:
+    class Wrong(Kept):
+        def forward(self, tokens: Tensor) -> Any:  # type: ignore[override]
+            logits, _ = self.run(tokens, None, None)
+            return Output(logits[..., :8], logits + logits.mean(dim=1, keepdim=True))
+
+    return Wrong()
+
+
+@wrong(
+    "After a padded prompt the positions of new tokens count the padding.",
+    breaks="cache/a-left-padded-prompt-is-continued-as-if-it-were-alone",
+)
+def padding_counted_behind_a_cache() -> nn.Module:
+    class Wrong(Kept):
+        def positions(self, real: Tensor, new: int) -> Tensor:
+            seen = real.shape[1]
+            if seen == new:
+                return super().positions(real, new)
+            return torch.arange(seen - new, seen).expand(len(real), -1)
+
+    return Wrong()
+
+
+@wrong(
+    "Beside an argument for labels: tokens behind a cache stand at the beginning again.",
+    breaks="cache/decoding-one-by-one-gives-the-full-pass",
+)
+def positions_begin_anew_beside_labels() -> nn.Module:
+    class Wrong(Kept):
+        def positions(self, real: Tensor, new: int) -> Tensor:
+            return torch.arange(new).expand(len(real), -1)
+
+        def forward(  # type: ignore[override]
+            self, tokens: Tensor, labels: Tensor | None = None, past: Any = None, use_cache: bool = False
+        ) -> Any:
+            logits, kept = self.run(tokens, None, past)
+            return (logits, kept) if use_cache else logits
+
+    return Wrong()

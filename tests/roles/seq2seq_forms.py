@@ -1,0 +1,37 @@
+"""Encoder-decoders whose form is easily mistaken."""
+
+from torch import Tensor, nn
+
+from tests.roles import right
+from tests.roles.seq2seq import SOURCES, TARGETS, Attention
+
+
+class Apart(nn.Module):
+    """Masks of three axes, as in the Annotated Transformer: an axis for the heads, of which there are two, is put in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source_table, self.target_table = nn.Embedding(SOURCES, 8), nn.Embedding(TARGETS, 8)
+        self.places, self.head = nn.Embedding(80, 8), nn.Linear(8, TARGETS)
+        self.reading, self.own, self.cross = Attention(), Attention(), Attention()
+        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(4))
+
+    def embedded(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        return table(tokens) + self.places.weight[: tokens.shape[1]]
+
+    def forward(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+        memory, x = self.embedded(self.source_table, source), self.embedded(self.target_table, target)
+        of_source, of_target = source_mask.unsqueeze(1), target_mask.unsqueeze(1)
+        normed = self.norms[0](memory)
+        memory = self.norms[1](memory + self.reading(normed, normed, of_source))
+        normed = self.norms[2](x)
+        x = x + self.own(normed, normed, of_target)
+        return self.head(x + self.cross(self.norms[3](x), memory, of_source))
+
+
+@right(
+    "Masks are (batch, 1, length), that of the target with the causal one; there are two heads.",
+    padding=("right",),
+)
+def masks_of_three_axes_beside_two_heads() -> nn.Module:
+    return Apart()
