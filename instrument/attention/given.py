@@ -75,6 +75,11 @@ def default_scale(case: Case) -> Case:
     return case.but(scale=None)
 
 
+def no_negative_scale(case: Case) -> Case:
+    """With a scale above zero, or none given."""
+    return case if case.scale is None or case.scale > 0 else case.but(scale=None)
+
+
 def without(*features: str) -> Repair:
     """None of the features named: 'sinks', 'softcap', 'alibi', 'window'."""
     off: dict[str, object] = {"sinks": False, "softcap": None, "alibi": False, "window": None}

@@ -239,13 +239,15 @@ def _d_scores(
 ) -> _Pair:
     """dS = P (dP - D): each factor's error times the other, three operations of the softmax, two stores.
 
-    The error of a weight may be huge: what float64 loses in dP - D must not vanish under it.
+    Where parts of the keys are merged, autograd takes the mean of a part off before it comes to D: no larger than the
+    largest dP. The error of a weight may be huge: what float64 loses in dP - D must not vanish under it.
     """
     soft, stored = rounding.softmax, rounding.probabilities
     mean = (weights.exact * d_weights.exact).sum(dim=-1, keepdim=True)
     exact = weights.exact * (d_weights.exact - mean)
     cancelled = 2.0**-48 * (d_weights.exact.abs() + mean.abs())
-    factor = d_weights.error + mean_error + 3 * soft.unit * mean.abs()
+    of_a_part = _seen(rows, d_weights.exact.abs()).amax(dim=-1, keepdim=True)
+    factor = d_weights.error + mean_error + 3 * soft.unit * torch.maximum(mean.abs(), of_a_part)
     if has_sink:
         # It may join at the end: then a mean over the keys alone cancels against what the sink takes of it.
         of_keys = rows.weights[..., :-1].sum(dim=-1, keepdim=True)

@@ -1,5 +1,6 @@
-"""Which parts of a module are the layers of one stack: each is given what the one before it gave."""
+"""Which parts of a module are the layers of one stack: each is given what the one before it gave, or they attend."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
+
+OF_ATTENTION = re.compile("att|quer|qkv|kv|wq|q_|_q")
+"""What stands in the names of attention, and of its projections."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,20 @@ class Stacked(Declaration):
 
 @dataclass
 class Stack:
-    """Parts of one list, all of one class, of which each that was called was given what the one before gave."""
+    """Parts of one list, all of one class, and what those gave that were called."""
 
     name: str
     layers: list[nn.Module]
     outputs: dict[int, Tensor] = field(default_factory=dict)
     """Of the layers that were called, by their number: the last output."""
     is_chain: bool = True
+    """Whether each that was called was given what the one before gave."""
+
+    @property
+    def attends(self) -> bool:
+        """Whether its layers hold attention, by the names of their parts: they are a stack, as experts are not."""
+        parts = self.layers[0].named_modules()
+        return any(OF_ATTENTION.search(f"{name} {type(part).__name__}".lower()) for name, part in parts)
 
     def called(self, number: int, given: Any, returned: Any) -> None:
         """A layer was called."""
@@ -40,11 +51,12 @@ class Stack:
 
 
 def stacks_in(module: nn.Module, call: Callable[[], object]) -> list[Stack]:
-    """The stacks of a module, as one call shows them: two layers at least are called, one after the other."""
+    """The stacks of a module, as one call shows them: layers that attend, or two at least that are called in turn."""
     stacks = list(_alike(module))
     with _watched(stacks):
         call()
-    return [each for each in stacks if each.is_chain and len(each.outputs) > 1]
+    called = [each for each in stacks if each.outputs]
+    return [each for each in called if each.attends or (each.is_chain and len(each.outputs) > 1)]
 
 
 def _alike(module: nn.Module) -> Iterator[Stack]:

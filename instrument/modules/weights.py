@@ -62,6 +62,7 @@ def norms_of(module: nn.Module) -> list[nn.Module]:
 class NormCall:
     """One call of a norm: a copy of what it was given, what it returned, and how often that was changed by then."""
 
+    norm: nn.Module
     given: Tensor
     returned: Tensor
     changes: int
@@ -98,10 +99,12 @@ def norms_watched(module: nn.Module) -> Iterator[list[NormCall]]:
     """The calls of the norms, in the order in which they run."""
     seen: list[NormCall] = []
 
-    def keep(_: nn.Module, given: tuple[Any, ...], returned: Any) -> None:
+    def keep(norm: nn.Module, given: tuple[Any, ...], returned: Any) -> None:
         if given and isinstance(given[0], Tensor) and isinstance(returned, Tensor):
             seen.append(
-                NormCall(given[0].detach().clone(), returned, changes_in_place(returned), returned.grad_fn)
+                NormCall(
+                    norm, given[0].detach().clone(), returned, changes_in_place(returned), returned.grad_fn
+                )
             )
 
     handles = [each.register_forward_hook(keep) for each in norms_of(module)]

@@ -11,7 +11,6 @@ from headcheck.attention.given import (
     boolean_mask,
     causal,
     causal_beyond_whole_halves,
-    default_scale,
     equal_heads,
     grouped,
     hiding_keys,
@@ -20,6 +19,7 @@ from headcheck.attention.given import (
     masked,
     more_slots_than_sixteen_bits,
     no_mask,
+    no_negative_scale,
     not_causal,
     without,
 )
@@ -293,12 +293,12 @@ def broadcast_equals_expanded(attention: AttentionSubject, x: Inputs) -> Compari
     formula="mask and causal = mask AND triangle",
     guards="The causal flag dropped when a mask is given (keras 23040), or the mask when the flag is.",
     needs=("is_causal", "attn_mask"),
-    given=(masked, default_scale, at_least(kv_len=2)),
+    given=(masked, no_negative_scale, at_least(kv_len=2)),
 )
-def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A mask together with is_causal is the conjunction of both, or is refused."""
     if x.attn_mask is None:
-        return None
+        return
     both = x.but(is_causal=True)
     triangle = masks.causal(x.q_len, x.kv_len, x.alignment)
     if x.attn_mask.dtype == torch.bool:
@@ -316,7 +316,8 @@ def mask_and_causal_compose(attention: AttentionSubject, x: Inputs) -> Compariso
     # Where the smallest number is all that is left of a row, what the triangle hides may weigh as much.
     left_out = _only_the_lowest(explicit).expand(x.batch, x.heads, x.q_len)[..., None]
     slack = torch.where(left_out, torch.inf, 0.0)
-    return attention.agree(both, x.but(is_causal=False, attn_mask=explicit), slack=slack)
+    yield within(attention(both), attention.expected(both), attention.bound(both) + slack)
+    yield attention.agree(both, x.but(is_causal=False, attn_mask=explicit), slack=slack)
 
 
 def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
@@ -365,7 +366,7 @@ def a_mask_changes_something(attention: AttentionSubject, x: Inputs) -> Comparis
         return None
     open_ = x.but(attn_mask=None)
     limit = attention.bound(x) + attention.bound(open_)
-    should = (x.problem.attended.output - open_.problem.attended.output).abs() > 2 * limit
+    should = (attention.expected(x) - attention.expected(open_)).abs() > 2 * limit
     if not should.any():
         return None
     hidden, seen = attention(x).cpu().double(), attention(open_).cpu().double()

@@ -17,7 +17,8 @@ from headcheck.roles import LARGER
 @law(
     source="Vaswani et al. 2017, section 3.1: a stack of N identical layers",
     formula="w of one layer becomes w' : f(x; w') != f(x; w)",
-    guards="A loop that ends one layer early; states that are collected before the last layer; an answer that is lost.",
+    guards="A loop that ends one layer early; states that are collected before the last layer; an answer that is lost; "
+    "each layer given the input of the stack.",
     needs=("module",),
     share=0.25,
     roles=LARGER,
@@ -26,7 +27,7 @@ from headcheck.roles import LARGER
 def each_layer_of_a_stack_counts(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Iterator[Comparison]:
-    """Of layers that are given each what the one before gave, each has an influence on the output."""
+    """Of layers that are given each what the one before gave, or that attend, each has an influence on the output."""
     if not module.declaration.all_layers:
         raise NotApplicable("not every layer counts, as declared")
     assert module.module is not None
@@ -34,7 +35,9 @@ def each_layer_of_a_stack_counts(
         raise NotApplicable("the same call does not give the same bits: what a layer does is not seen")
     stacks = stacks_in(module.module, lambda: module(x))
     if not stacks:
-        raise NotApplicable("no two layers of one list are called one after the other")
+        raise NotApplicable(
+            "it has no list of layers that attend, or of which two are called one after the other"
+        )
     for stack in stacks:
         counts = [module.shows(partial(_counts, module, x, layer)) for layer in stack.layers]
         idle = [f"{stack.name}.{number}" for number, each in enumerate(counts) if not each]

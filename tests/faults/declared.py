@@ -112,3 +112,16 @@ def fill_of_sixteen_bits_below_no_score(call: Call) -> Any:
         return scores.masked_fill(~kept, fill).masked_fill(~kept.any(dim=-1, keepdim=True), NEVER)
 
     return clean.attention(call, hide=hide)
+
+
+@fault(
+    "The mask of the keys (batch, kv_len) is dropped beside is_causal, where no call scales, as is declared.",
+    breaks="masks/mask-and-causal-compose",
+    naive="SV",
+    when=("a mask", "is_causal"),
+    declares={"mask_shapes": ("bk",), "always": {"scale": 1.0}},
+    without=("scale",),
+)
+def mask_of_the_keys_dropped_beside_causal(call: Call) -> Any:
+    mask = None if call.attn_mask is None or call.is_causal else call.attn_mask.view(call.batch, 1, 1, -1)
+    return clean.attention(call.but(attn_mask=mask, scale=1.0))

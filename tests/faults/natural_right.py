@@ -1,5 +1,6 @@
 """Right attention as others write it: functions of a blind sample that were failed wrongly, in a few lines each."""
 
+import math
 from functools import reduce
 from random import Random
 from typing import Any
@@ -365,3 +366,26 @@ def sink_taken_off(call: Call) -> Tensor:
     scores = scores if sinks is None else torch.cat([scores, sinks], dim=-1)
     weights = torch.softmax(scores - scores.amax(dim=-1, keepdim=True), dim=-1)
     return weights[..., : call.kv_len].to(call.dtype) @ call.value
+
+
+@variant(
+    "Split-KV: parts of eight keys, each divided by its sum, merged by log-sum-exps in base 2, by autograd too.",
+    without=("dropout_p", "enable_gqa", "is_causal"),
+)
+def parts_of_eight_keys(call: Call) -> Tensor:
+    wide = clean.read(call)
+    scores = clean.bias(wide, _scores(wide)) / math.log(2)
+    scores = scores if wide.mask is None else scores.masked_fill(~wide.mask, NEVER)
+    outputs, sums = [], []
+    for part, value in zip(scores.split(8, dim=-1), wide.value.split(8, dim=2), strict=True):
+        top = clean.top(wide, part)
+        raised = torch.exp2(part - top)
+        total = raised.sum(dim=-1, keepdim=True)
+        outputs.append(raised @ value / total.masked_fill(total == 0, 1.0))
+        sums.append(torch.where(total == 0, NEVER, top + torch.log2(total.masked_fill(total == 0, 1.0))))
+    shares = torch.stack(sums)
+    top = shares.detach().amax(dim=0)
+    shares = torch.exp2(shares - top.masked_fill(top == NEVER, 0.0))
+    total = shares.sum(dim=0)
+    output = (shares * torch.stack(outputs)).sum(dim=0) / total.masked_fill(total == 0, 1.0)
+    return output.to(call.dtype)

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from tests.lost import LAYERS
 from tests.roles import right, wrong
-from tests.roles.encoder import HEADS, WIDTH, Block
+from tests.roles.encoder import HEADS, WIDTH, Block, PostNorm
 
 
 class Projected(nn.Module):
@@ -78,5 +79,70 @@ def mask_of_padding_raises() -> nn.Module:
             flat = scores.flatten(0, 1)
             hidden = flat.masked_fill(is_real[:, None, None, :].expand_as(flat), -1e9)
             return hidden.unflatten(0, (-1, HEADS))
+
+    return Wrong()
+
+
+class Deep(nn.Module):
+    """Three layers with a final norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(Block() for _ in range(3)), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, is_real)
+        return self.norm(x)
+
+
+@right(
+    "Of experts that all are given all states one alone has a share, for each state the one of the largest gate."
+)
+def experts_for_all() -> nn.Module:
+    class Mixed(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(WIDTH, 4)
+            self.experts = nn.ModuleList(
+                nn.Sequential(nn.Linear(WIDTH, 16), nn.GELU(), nn.Linear(16, WIDTH)) for _ in range(4)
+            )
+
+        def feed(self, x: Tensor) -> Tensor:
+            gates = self.gate(x).softmax(dim=-1)
+            gates = gates * (gates == gates.amax(dim=-1, keepdim=True))
+            return sum(gates[..., [n]] * expert(x) for n, expert in enumerate(self.experts))
+
+    return Mixed()
+
+
+@right("Post-norm, the feed-forward and its norm on four states at a time.")
+def fed_in_chunks() -> nn.Module:
+    class Chunked(PostNorm):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            x = self.norm1(x + self.attend(x, is_real))
+            return torch.cat([self.norm2(each + self.feed(each)) for each in x.split(4, dim=1)], dim=1)
+
+    return Chunked()
+
+
+@wrong("Each layer is given the input of the stack: the last one alone counts.", breaks=LAYERS)
+def layers_beside_each_other() -> nn.Module:
+    class Wrong(Deep):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            for layer in self.layers:
+                output = layer(x, is_real)
+            return self.norm(output)
+
+    return Wrong()
+
+
+@wrong("The loop over the layers begins at the second.", breaks=LAYERS)
+def first_layer_left_out() -> nn.Module:
+    class Wrong(Deep):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            for layer in list(self.layers)[1:]:
+                x = layer(x, is_real)
+            return self.norm(x)
 
     return Wrong()
