@@ -54,8 +54,8 @@ RETURNED = ("output", "weights", "log_sum_exp", "other")
 """What a call may return."""
 BROADCAST_SHAPES = ("bhqk", "1hqk", "b1qk", "11qk", "b11k", "bh1k", "bhq1", "hqk", "qk")
 """Shapes of a mask that torch broadcasts to (batch, heads, q_len, kv_len): 1 is an axis of one, others are left out."""
-MASK_SHAPES = (*BROADCAST_SHAPES, "bqk", "bk")
-"""Shapes of a mask: those, and two that leave out axes between others."""
+MASK_SHAPES = (*BROADCAST_SHAPES, "bqk", "bk", "b1k")
+"""Shapes of a mask: those, and three that leave out axes between others."""
 FOUR_AXES = tuple(shape for shape in MASK_SHAPES if len(shape) == len("bhqk"))
 """Shapes of a mask that leave out no axis."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")

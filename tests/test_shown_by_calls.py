@@ -36,11 +36,13 @@ def test_a_mask_and_its_gradient_in_other_axes() -> None:
     assert shape_for(keys, ("qk", "bk"), (2, 4, 5, 2)) == "bk"
     assert torch.equal(of_shape(keys, "bk", (2, 4, 5, 2)), mask)
     assert of_shape(keys, "bqk", (2, 4, 5, 2)).shape == (2, 5, 2)
+    assert torch.equal(of_shape(keys, "b1k", (2, 4, 5, 2)), mask[:, None])
     with pytest.raises(
         NotApplicable, match="takes attn_mask in the shape qk only, which cannot say this one"
     ):
         shape_for(keys, ("qk",), (2, 4, 5, 2))
-    assert in_broadcast_shape(mask, "bk").shape == (2, 1, 1, 2)
+    for shape in ("bk", "b1k"):
+        assert in_broadcast_shape(of_shape(keys, shape, (2, 4, 5, 2)), shape).shape == (2, 1, 1, 2)
     gradient = torch.ones(2, 3, 4, 5)
     assert torch.equal(
         gradient_of_shape(gradient, torch.Size([4, 5])), torch.full((4, 5), 6.0, dtype=torch.float64)

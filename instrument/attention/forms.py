@@ -50,9 +50,15 @@ def mask_shapes_of(layout: str) -> tuple[str, ...] | None:
     return {"": None, "h": ("bqk", "qk"), "b": ("hqk", "qk"), "bh": ("qk",)}[lacking_axes(layout)]
 
 
+LEFT_OUT = {"bqk": (1,), "bk": (1, 2), "b1k": (1,)}
+"""Of shapes that leave out axes between others, the places of these axes."""
+
+
 def canonical_shape(shape: str) -> str:
     """The broadcast shape of the same mask: with axes of one where axes are left out between others."""
-    return {"bqk": "b1qk", "bk": "b11k"}.get(shape, shape)
+    for place in LEFT_OUT.get(shape, ()):
+        shape = f"{shape[:place]}1{shape[place:]}"
+    return shape
 
 
 def shape_for(mask: Tensor, shapes: Sequence[str], sizes: Sequence[int]) -> str:
@@ -82,9 +88,8 @@ def of_shape(mask: Tensor, shape: str, sizes: Sequence[int]) -> Tensor:
 
 def in_broadcast_shape(mask: Tensor, shape: str) -> Tensor:
     """A mask in one of the shapes, with axes of one where the shape leaves out axes between others."""
-    left_out = [position for position, axis in enumerate(canonical_shape(shape)) if axis not in shape]
-    for position in left_out:
-        mask = mask.unsqueeze(position)
+    for place in LEFT_OUT.get(shape, ()):
+        mask = mask.unsqueeze(place)
     return mask
 
 

@@ -11,7 +11,7 @@ from headcheck.declarations import BROADCAST_SHAPES, FOUR_AXES, Attention
 
 WHOLE_MASKS = ("bhqk", "hqk", "qk")
 """A mask of each rank, with no axis of one."""
-OTHER_MASKS = ("bqk", "bk")
+OTHER_MASKS = ("bqk", "bk", "b1k")
 """What is tried where none of those works."""
 PLAINLY = ", as a plain call shows:"
 BY_SEQUENCE = (

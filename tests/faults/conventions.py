@@ -302,3 +302,14 @@ def written_into_a_kept_buffer(call: Call, memory: dict[Any, Tensor]) -> Tensor:
     output = clean.attention(call)
     kept = memory.setdefault((output.shape, output.dtype), torch.empty_like(output))
     return kept.copy_(output).clone()
+
+
+@variant("Masks are of the keys (batch, 1, kv_len), as in ESPnet: found out, and not declared.")
+def masks_of_the_keys_with_an_axis_of_one(call: Call) -> Tensor:
+    mask = call.attn_mask
+    if mask is not None:
+        if mask.shape != (call.batch, 1, call.kv_len):
+            raise ValueError("attn_mask is (batch, 1, kv_len)")
+        mask = mask.unsqueeze(1)
+    output: Tensor = clean.attention(call.but(attn_mask=mask))
+    return output

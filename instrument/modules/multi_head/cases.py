@@ -28,7 +28,7 @@ class MultiHeadCase(ModuleCase):
     mode: str = option("self", "cross", "separate")
     """Keys and values: of the queries' own sequence, of another, or each of a sequence of its own."""
     mask: str = option(*PATTERNS)
-    mask_shape: str = option("qk", "b1qk", "bhqk", "bqk", "(bh)qk", "b11k", "bk")
+    mask_shape: str = option("qk", "b1qk", "bhqk", "bqk", "(bh)qk", "b11k", "bk", "b1k")
     mask_kind: str = option("boolean", "additive")
     padding: bool = option(False, True)
     """Whether some keys are padding, said by a mask of the keys."""

@@ -11,7 +11,7 @@ from headcheck.declarations import Declaration, EmptyRows
 Weights = Mapping[str, Tensor]
 """w_q, w_k, w_v, w_o of shape (out, in), as in nn.Linear, and b_q, b_k, b_v, b_o where there are biases."""
 
-MASK_SHAPES = ("qk", "b1qk", "bhqk", "bqk", "(bh)qk", "b11k", "bk")
+MASK_SHAPES = ("qk", "b1qk", "bhqk", "bqk", "(bh)qk", "b11k", "bk", "b1k")
 """The axes of a mask: batch, heads, q_len, kv_len; (bh) is batch x heads in one axis, 1 an axis of length 1."""
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from headcheck.comparison import NotApplicable
 from headcheck.reference import masks
 
-KEY_SHAPES = ("b11k", "bk")
+KEY_SHAPES = ("b11k", "bk", "b1k")
 """Shapes in which all queries of a sequence have the same keys."""
 HEAD_SHAPES = ("bhqk", "(bh)qk")
 """Shapes in which each head may have a mask of its own."""
@@ -75,6 +75,7 @@ def in_shape(may_attend: Tensor, shape: str, heads: int) -> Tensor:
         "bqk": one[:, 0],
         "b11k": one[:, :, :1],
         "bk": one[:, 0, 0],
+        "b1k": one[:, 0, :1],
     }[shape].clone()
 
 
