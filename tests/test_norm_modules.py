@@ -134,6 +134,18 @@ def test_a_bias_is_none_of_an_rms_norms() -> None:
         as_function(headcheck.RMSNorm(nn.LayerNorm(8)))
 
 
+def test_a_weight_of_one_number_is_no_weight_of_a_row() -> None:
+    """A module that has one for rows of any width is judged by a function around it."""
+
+    class Scalar(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(1))
+
+    with pytest.raises(SubjectError, match=r"name a function \(x, eps\) around it"):
+        as_function(headcheck.RMSNorm(Scalar()))
+
+
 def test_a_class_that_wants_more_than_a_width_is_named() -> None:
     """One line says what it raised, and what to name."""
 

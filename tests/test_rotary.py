@@ -13,7 +13,7 @@ from headcheck.errors import SubjectError
 from headcheck.functions.rotary import RotarySubject, role
 from headcheck.functions.rotary_inputs import Rotary, RotaryCase
 from headcheck.reference.positions import rotary, rotary_angles
-from headcheck.verdict import Hint
+from headcheck.verdict import IF_MEANT, Hint
 from tests.roles import RIGHT, WRONG
 
 
@@ -64,7 +64,11 @@ def test_a_table_that_ends_early_is_held_to_511() -> None:
     def short(x: Tensor, positions: Tensor) -> Tensor:
         return rotary(x, torch.arange(100)[positions])
 
-    assert prepared(Rotary(short))[0].furthest == 511
+    subject, notes = prepared(Rotary(short))
+    assert subject.furthest == 511
+    assert [str(note) for note in notes if isinstance(note, Hint)] == [
+        f"a plain call works with --declare max_position=63, {IF_MEANT}"
+    ]
     assert prepared(Rotary(short, max_position=99))[0].furthest == 99
 
     def aloud(x: Tensor, positions: Tensor) -> Tensor:

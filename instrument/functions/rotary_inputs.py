@@ -59,7 +59,7 @@ class Rotary(Declaration):
     dims: tuple[int, ...] | None = None
     """The dims that it takes."""
     max_position: int | None = None
-    """The largest position that it takes."""
+    """The largest position that it takes; None: as far as plain calls go, so that a table that grows needs none."""
     shared_positions: bool | None = None
     """Whether it takes positions (length,) for all sequences."""
     batched_positions: bool | None = None

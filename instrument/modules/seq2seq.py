@@ -47,7 +47,7 @@ class Seq2Seq(TokenDeclaration):
     positions: bool = True
     """Whether the order of the source counts."""
     encode: Callable[..., Tensor] | None = None
-    """encode(module, source) -> memory; None: the module's own, where it has one."""
+    """encode(module, source) -> memory; None: the module's own, where it has one that requires no more than that."""
     decode: Callable[..., Tensor] | None = None
     """decode(module, target, memory) -> logits; None: the module's own, where its parameters are named so."""
 

@@ -54,7 +54,8 @@ class TokenDeclaration(Stacked):
     vocab: int | None = None
     """How many tokens there are; None: as many as the module's embedding and its logits have."""
     padding: tuple[str, ...] = SIDES
-    """On which sides a batch may be padded, where the module takes a mask of it."""
+    """On which sides a batch may be padded, where the module takes a mask of it, or knows it by its token: right alone
+    where positions count from the first token, padding or not."""
     pad_token: int | None = None
     """The token by which the module knows padding, where it takes no mask; it stands in no sequence."""
     true_means: Literal["real", "padding"] | None = None
