@@ -19,7 +19,7 @@ from headcheck.attention.returning import as_returned
 from headcheck.attention.rounding import arithmetic_of
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on
+from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on, willing
 from headcheck.calling import OtherDtype, SubjectRaised, impatient, is_for_laws, require_callable
 from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -153,7 +153,8 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
         "or declare layout='thd' where it takes packed sequences" if packed else "or say its role with --role"
     )
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
-    return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
+    judged = tuple(supported) or (("float32",) if "float32" in wanted else wanted)
+    return judged, [note for note in notes if note.partition(":")[0] not in judged]
 
 
 def _plain_calls(trial: AttentionSubject, dtypes: tuple[str, ...]) -> Iterator[Failure | None]:
@@ -191,7 +192,7 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     """Why a plain call of float32, or its backward, is refused under torch.autocast, or None if neither is."""
     if "float32" not in trial.dtypes:
         return "no float32"
-    x = built(trial, PLAIN).but(autocast=torch.bfloat16)
+    x = built(trial, willing(trial, "float32") or PLAIN).but(autocast=torch.bfloat16)
     try:
         trial(x)
     except (SubjectRaised, NotApplicable) as problem:
@@ -222,11 +223,8 @@ def _refuses_gradients(trial: AttentionSubject) -> str:
 
 def _carries_gradients(trial: AttentionSubject) -> bool:
     """Whether the output of a plain call does."""
-    try:
-        trial.gradients(built(trial, PLAIN.but(dtype=trial.dtypes[0])))
-    except (LawBroken, NotApplicable):
-        return False
-    return True
+    case = willing(trial, trial.dtypes[0])
+    return case is not None and failure_of(trial.gradients, built(trial, case)) is None
 
 
 def _avoided(trial: AttentionSubject) -> frozenset[str]:
