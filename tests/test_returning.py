@@ -33,7 +33,7 @@ def with_log_sum_exp(query: Tensor, key: Tensor, value: Tensor) -> Any:
     return [None, scores.softmax(-1) @ value, scores.logsumexp(-1)]
 
 
-def verdict_of(subject: Any, laws: str = "accuracy/output-is") -> headcheck.Verdict:
+def verdict_of(subject: Any, laws: str | tuple[str, ...] = "accuracy/output-is") -> headcheck.Verdict:
     return headcheck.verify(subject, profile="quick", dtype="float32", laws=laws)
 
 
@@ -164,3 +164,53 @@ def test_a_log_sum_exp_that_a_plain_call_refuses_is_not_asked_for() -> None:
     assert verdict.verdict == "untested"
     assert any("use the other kernel" in note for note in verdict.notes)
     assert verdict_of(headcheck.Attention(refusing, log_sum_exp=True), "log-sum-exp").verdict == "breaks"
+
+
+def beside_none(
+    query: Tensor, key: Tensor, value: Tensor, return_weights: bool = False, return_lse: bool = False
+) -> Any:
+    """None stands for what was not asked for."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    weights = scores.softmax(-1)
+    more = weights if return_weights else None, scores.float().logsumexp(-1) if return_lse else None
+    return weights @ value, *more
+
+
+def alike_in_all_heads(query: Tensor, key: Tensor, value: Tensor, return_weights: bool = False) -> Any:
+    """The weights are averaged over the heads."""
+    output, weights, _ = beside_none(query, key, value, return_weights)
+    return output, weights.mean(1, keepdim=True).expand_as(weights) if return_weights else None
+
+
+def off_by_one(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """The log-sum-exp is another, in a list."""
+    output, _, found = beside_none(query, key, value, return_lse=return_lse)
+    return [output, found + 1 if return_lse else None]
+
+
+def listing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """A list where more than the output is asked for."""
+    output, _, found = beside_none(query, key, value, return_lse=return_lse)
+    return [output, found] if return_lse else output
+
+
+def without_what_is_asked(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """None comes in any case."""
+    return beside_none(query, key, value)[:2]
+
+
+@pytest.mark.parametrize(
+    ("function", "broken"),
+    [
+        (beside_none, []),
+        (listing, []),
+        (alike_in_all_heads, ["features/returned-weights-are-within-the-bound"]),
+        (off_by_one, ["features/log-sum-exp-is-within-the-bound"]),
+        (without_what_is_asked, ["features/log-sum-exp-is-within-the-bound"]),
+    ],
+)
+def test_what_is_none_unless_it_is_asked_for_is_judged(function: Any, broken: list[str]) -> None:
+    """A plain call that returns (output, None) does not hide what the argument asks for."""
+    verdict = verdict_of(function, ("returned-weights-are", "log-sum-exp-is"))
+    assert [row.name_in_role for row in verdict.broken] == broken, repr(verdict)
+    assert "holds" in {row.outcome for row in verdict.laws} or broken

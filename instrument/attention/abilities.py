@@ -58,6 +58,11 @@ class Abilities:
         return self.lacks(feature) is None
 
     @property
+    def returns_more_if_asked(self) -> bool:
+        """Whether it has an argument that asks for the weights or the log-sum-exp."""
+        return any(argument in self.arguments for argument in RETURN_ARGUMENTS.values())
+
+    @property
     def mask_shapes(self) -> tuple[str, ...] | None:
         """The shapes in which attn_mask may come, or None for all that torch broadcasts."""
         by_layout = None if self.is_packed else mask_shapes_of(self.declaration.layout)

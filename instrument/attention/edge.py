@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headcheck.attention import packs
 from headcheck.attention.abilities import Abilities
-from headcheck.attention.answers import Answer, Gradients, copied, each_part
+from headcheck.attention.answers import Answer, Gradients, copied, each_part, told_apart
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import (
     expanded_sizes,
@@ -267,7 +267,8 @@ class Edge(Abilities):
                 found = f"{len(returned)} values" if several else kind_of(returned)
                 raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
             return dict(zip(names, returned, strict=True))
-        values = returned if isinstance(returned, tuple) and extras else (returned,)
+        apart = told_apart(returned) if extras or self.returns_more_if_asked else (returned,)
+        values = apart if extras or len(apart) == 1 else (returned,)
         if self.arguments.get("return_lse") == "return_attn_probs":
             # What flash_attn_func returns behind them is a pattern of dropout, or None.
             values = values[: 1 + len(extras)]
