@@ -29,7 +29,7 @@ def needed_by(function: Callable[..., Any]) -> list[str] | None:
 
 
 def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) -> tuple[str, ...]:
-    """The canonical arguments that are passed in every call: without a default, or causal unless told otherwise.
+    """The canonical arguments that are passed in every call: without a default, or with one that does something.
 
     arguments: canonical name -> the parameter that takes it.
     """
@@ -40,8 +40,15 @@ def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) ->
     return tuple(
         canonical
         for canonical, default in defaults.items()
-        if default is inspect.Parameter.empty or (canonical == "is_causal" and default is True)
+        if default is inspect.Parameter.empty or _does_something(canonical, default)
     )
+
+
+def _does_something(canonical: str, default: object) -> bool:
+    """Whether a default is causal, or causal unless there is a mask, as None may mean, or drops at a rate."""
+    if canonical == "is_causal":
+        return default is None or default is True
+    return canonical == "dropout_p" and isinstance(default, float) and default > 0
 
 
 def no_limit(function: Callable[..., Any], parameter: str) -> int | None:

@@ -1,0 +1,76 @@
+"""What a signature of attention says plainly is called as it says, whatever its defaults and its names."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headcheck
+from headcheck.reference.canonical import canonical_attention
+
+LAWS = ("output-is", "masked-keys", "the-future", "explicit-scale", "the-rate")
+
+
+def verdict_of(subject: Any, laws: tuple[str, ...] = LAWS) -> headcheck.Verdict:
+    return headcheck.verify(subject, profile="quick", dtype="float32", laws=laws)
+
+
+def broken_by(subject: Any, laws: tuple[str, ...] = LAWS) -> list[str]:
+    """The names of the laws that break."""
+    return [row.name_in_role for row in verdict_of(subject, laws).broken]
+
+
+# Defaults that do something
+
+
+def causal_without_a_mask(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Any:
+    """As in transformers: causal unless there is a mask, or is_causal says so."""
+    if is_causal is None:
+        is_causal = attention_mask is None
+    return canonical_attention(query, key, value, attn_mask=attention_mask, is_causal=is_causal)
+
+
+def never_causal(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Any:
+    """The same, and what is_causal says is ignored."""
+    return canonical_attention(query, key, value, attn_mask=attention_mask)
+
+
+def dropping(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.1, training: bool = True) -> Any:
+    """A tenth is dropped unless another rate is given."""
+    weights = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1)
+    return torch.nn.functional.dropout(weights, dropout_p, training) @ value
+
+
+def dropping_twice(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.1, training: bool = True
+) -> Any:
+    """The same, at twice the rate."""
+    return dropping(query, key, value, 2 * dropout_p, training)
+
+
+@pytest.mark.parametrize(
+    ("function", "broken"),
+    [
+        (causal_without_a_mask, ""),
+        (never_causal, "masks/the-future-does-not-matter"),
+        (dropping, ""),
+        (dropping_twice, "dropout/the-rate-is-kept"),
+    ],
+)
+def test_a_default_that_does_something_is_passed_over(function: Any, broken: str) -> None:
+    """It is causal, or drops, where it is asked to and nowhere else."""
+    found = broken_by(function)
+    assert broken in found if broken else not found
