@@ -90,6 +90,19 @@ def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
+def square(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As many keys as queries are read."""
+    length = query.shape[-2]
+    return torch.nn.functional.scaled_dot_product_attention(query, key[:, :, :length], value[:, :, :length])
+
+
+def as_wide_as_the_query(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The output has the shape of the query."""
+    output = torch.zeros_like(query)
+    output += torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    return output
+
+
 def boolean_by_the_name_of_torch(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
 ) -> Any:
@@ -104,11 +117,24 @@ def boolean_by_the_name_of_torch(
         (boolean_by_the_name_of_torch, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),
         (bottom_right, "a plain call is right with --declare causal=bottom-right"),
+        (square, "a plain call is right with --declare rectangular=False"),
+        (as_wide_as_the_query, "a plain call is right with --declare value_dim=False"),
     ],
 )
 def test_a_note_hints_at_a_convention(function: Any, hint: str) -> None:
     """What would make a plain call right is said; nothing is judged otherwise for it."""
     assert any(hint in note for note in verdict_of(function).notes if isinstance(note, Hint))
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"), [(square, "rectangular=False"), (as_wide_as_the_query, "value_dim=False")]
+)
+def test_what_is_for_sizes_that_are_alike_conforms_once_it_is_declared(function: Any, declared: str) -> None:
+    """And nothing more is hinted at."""
+    laws = ("accuracy/output-is", "gradients-are", "memory")
+    verdict = headcheck.verify(function, profile="quick", dtype="float32", laws=laws, declare=declared)
+    assert verdict.conforms, repr(verdict)
+    assert not [note for note in verdict.notes if isinstance(note, Hint)]
 
 
 def test_nothing_is_hinted_at_where_plain_calls_are_right() -> None:

@@ -29,6 +29,8 @@ HINTS = (
     ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
+SIZES_ALIKE = (("rectangular", PLAIN.but(kv_len=5)), ("value_dim", PLAIN.but(value_dim=3)))
+"""Sizes that may have to be alike, and a case in which they are not."""
 INPUTS = ("query", "key", "value")
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
@@ -66,10 +68,15 @@ def _explaining(trial: AttentionSubject) -> list[str]:
 
 def _otherwise(trial: AttentionSubject) -> list[str]:
     """What a plain call is right under, and is not as declared."""
-    return [
+    found = [
         f"a plain call is right with --declare {field}={value}, {IF_MEANT}"
         for field, value, feature, case in HINTS
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
+    ]
+    return found or [
+        f"a plain call is right with --declare {field}=False, {IF_MEANT}"
+        for field, case in SIZES_ALIKE
+        if _right_if(trial, case, field, False) and not _right(trial, case)
     ]
 
 
