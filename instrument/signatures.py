@@ -1,7 +1,7 @@
 """What a function's signature says of how it is called."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,24 @@ def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
         for long in ("query", "key", "value")
     ]
     return tuple(taken) if all(taken) else ()
+
+
+def by_place(
+    function: Callable[..., Any], inputs: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call by place and by keyword, those that go by place only at their places.
+
+    inputs: what goes first. What is not given before an argument that is has its default.
+    """
+    placed, named = [*inputs], dict(keywords)
+    only = [
+        each
+        for each in (parameters_of(function) or {}).values()
+        if each.kind is inspect.Parameter.POSITIONAL_ONLY
+    ]
+    last = max((place for place, each in enumerate(only) if each.name in named), default=-1)
+    placed += [named.pop(each.name, each.default) for each in only[len(placed) : last + 1]]
+    return placed, named
 
 
 def not_recognised(

@@ -74,3 +74,27 @@ def test_a_default_that_does_something_is_passed_over(function: Any, broken: str
     """It is causal, or drops, where it is asked to and nowhere else."""
     found = broken_by(function)
     assert broken in found if broken else not found
+
+
+# Arguments that go by place only
+
+
+def masked_by_place(
+    query: Tensor, key: Tensor, value: Tensor, block: int = 64, attn_mask: Tensor | None = None, /
+) -> Any:
+    """A mask behind something that is not recognised."""
+    assert block == 64
+    return canonical_attention(query, key, value, attn_mask=attn_mask)
+
+
+def unmasked_by_place(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, /) -> Any:
+    """The mask is ignored."""
+    return canonical_attention(query, key, value)
+
+
+def test_an_argument_that_goes_by_place_only_is_asked_for() -> None:
+    """A call that names it says nothing of the function."""
+    verdict = verdict_of(masked_by_place)
+    assert verdict.conforms, repr(verdict)
+    assert "masks/masked-keys-do-not-matter" in {r.name_in_role for r in verdict.laws if r.outcome == "holds"}
+    assert "masks/masked-keys-do-not-matter" in broken_by(unmasked_by_place)

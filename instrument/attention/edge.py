@@ -32,10 +32,11 @@ from headcheck.attention.forms import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
+from headcheck.attention.unsaid import unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
-from headcheck.signatures import must_be_given, no_limit, tensors_by_name
+from headcheck.signatures import by_place, must_be_given, no_limit, tensors_by_name
 
 GRADIENTS = "gradients"
 """Among what is found out of a subject: the output of a plain call carries gradients."""
@@ -198,15 +199,10 @@ class Edge(Abilities):
             plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
         always = self.declaration.always
         given = {name: value for name, value in plain.items() if value is not None and name not in always}
-        unsaid = {
-            "attn_mask": None,
-            "dropout_p": 0.0,
-            "training": False,
-            "is_causal": x.is_causal,
-            "scale": x.resolved_scale,
-        }
         given |= {
-            n: v for n, v in unsaid.items() if n in self.always_given and given.get(n, tensors.get(n)) is None
+            name: value
+            for name, value in unsaid(x, self.no_limit).items()
+            if name in self.always_given and given.get(name, tensors.get(name)) is None
         }
         arguments = Arguments(tensors, given)
         if self.is_packed:
@@ -286,7 +282,8 @@ class Edge(Abilities):
             keywords, tensors = dict(zip(self.tensors, tensors, strict=True)) | keywords, []
         try:
             with self._region(x):
-                return self.clock.call(self.declaration.function, *tensors, **keywords)
+                placed, keywords = by_place(self.declaration.function, tensors, keywords)
+                return self.clock.call(self.declaration.function, *placed, **keywords)
         except SubjectRaised as raised:
             require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
             if not isinstance(raised.problem, NotImplementedError):
