@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import product
 
 import torch
@@ -109,6 +110,13 @@ def _autocast(trial: AttentionSubject) -> Iterable[str]:
     return ()
 
 
+def _log_sum_exps(trial: AttentionSubject) -> Iterable[str]:
+    """In which dtypes the log-sum-exp may be that of rounded scores, as it is rounded itself."""
+    if trial.has("log_sum_exp"):
+        trial.rounded_log_sum_exps = frozenset(filter(partial(_rounds_log_sum_exps, trial), trial.dtypes))
+    return ()
+
+
 def _avoidance(trial: AttentionSubject) -> Iterable[str]:
     """What cases leave out, as one law of its own asks about it."""
     trial.avoids = _avoided(trial)
@@ -124,7 +132,7 @@ def _told_plainly(trial: AttentionSubject) -> Iterable[str]:
     return dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
 
 
-STEPS = (_masks, _refusals, _groups, _gradients, _autocast, _avoidance, _told_plainly, hints)
+STEPS = (_masks, _refusals, _groups, _gradients, _autocast, _log_sum_exps, _avoidance, _told_plainly, hints)
 """Each writes what it finds out into the trial, where those after it read it, and gives notes."""
 
 
@@ -206,6 +214,16 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     except (LawBroken, NotApplicable):
         pass
     return None
+
+
+def _rounds_log_sum_exps(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether that of a plain call comes in 16 bits, and nothing is declared of how it is computed."""
+    if dtype not in LOW_PRECISION or trial.declares_arithmetic(dtype):
+        return False
+    try:
+        return trial.log_sum_exp(built(trial, PLAIN.but(dtype=dtype))).dtype.itemsize == 2
+    except (LawBroken, NotApplicable):
+        return False
 
 
 def _refuses_gradients(trial: AttentionSubject) -> str:
