@@ -378,6 +378,8 @@ def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
     default = parameters[name].default
     told: dict[str, bool] = {
         "p": isinstance(default, float) and default == 0,
+        **dict.fromkeys(("mask", "scale"), not isinstance(default, bool)),
+        **dict.fromkeys(("sinks", "window"), not isinstance(default, int)),
         "window_size": default is None or (isinstance(default, tuple) and set(default) <= {None, -1}),
         "s_aux": default is None,
         "learnable_sink": default is None,

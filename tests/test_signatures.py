@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import headcheck
+from headcheck.declarations import accepted_arguments
 from headcheck.reference.canonical import canonical_attention
 
 LAWS = ("output-is", "masked-keys", "the-future", "explicit-scale", "the-rate")
@@ -98,3 +99,63 @@ def test_an_argument_that_goes_by_place_only_is_asked_for() -> None:
     assert verdict.conforms, repr(verdict)
     assert "masks/masked-keys-do-not-matter" in {r.name_in_role for r in verdict.laws if r.outcome == "holds"}
     assert "masks/masked-keys-do-not-matter" in broken_by(unmasked_by_place)
+
+
+# Names that mean something else, as their defaults say
+
+
+def scaled_by_a_flag(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: bool = True
+) -> Any:
+    """Whether to scale."""
+    return canonical_attention(query, key, value, attn_mask=attn_mask, scale=None if scale else 1.0)
+
+
+def causal_by_a_flag(query: Tensor, key: Tensor, value: Tensor, mask: bool = False) -> Any:
+    """Whether to mask the future."""
+    return canonical_attention(query, key, value, is_causal=mask)
+
+
+def keeping_sinks(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, sinks: int = 4) -> Any:
+    """So many of the first tokens are kept by a cache."""
+    assert sinks == 4
+    return canonical_attention(query, key, value, is_causal=is_causal)
+
+
+def of_one_width(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, window: int = 0) -> Any:
+    """A window of so many keys, or of all."""
+    sides = (window - 1, window - 1) if window > 0 else None
+    return canonical_attention(query, key, value, is_causal=is_causal, window=sides)
+
+
+@pytest.mark.parametrize(
+    ("function", "left_alone"),
+    [
+        (scaled_by_a_flag, "scale"),
+        (causal_by_a_flag, "mask"),
+        (keeping_sinks, "sinks"),
+        (of_one_width, "window"),
+    ],
+)
+def test_a_flag_or_a_count_is_no_tensor_and_no_number(function: Any, left_alone: str) -> None:
+    """It is left at its default, and a note says so."""
+    verdict = verdict_of(function, ("output-is", "masked-keys", "the-future", "features", "windows"))
+    assert verdict.conforms, repr(verdict)
+    assert f"parameters not recognised, left at their defaults: {left_alone}" in verdict.notes
+
+
+def test_the_same_names_are_ours_with_other_defaults() -> None:
+    """None, a number and nothing at all."""
+
+    def ours(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor,
+        scale: float = 1.0,
+        sinks: Any = None,
+        window: Any = None,
+    ) -> None:
+        """Never called."""
+
+    assert {"attn_mask", "scale", "sinks", "window"} == accepted_arguments(ours, {}).keys()

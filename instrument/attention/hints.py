@@ -318,7 +318,11 @@ def unrecognised_note(trial: AttentionSubject) -> str:
         return ""
     names = [each.name for each in unknown]
     said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
-    named = [name for name in names if "mask" in name or "bias" in name]
+    named = [
+        each.name
+        for each in unknown
+        if ("mask" in each.name or "bias" in each.name) and not isinstance(each.default, bool)
+    ]
     masks = named or [
         each.name
         for each in unknown
