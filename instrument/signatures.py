@@ -2,10 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 
+INPUTS = {
+    "query": ("query", "queries", "q"),
+    "key": ("key", "keys", "k"),
+    "value": ("value", "values", "v"),
+}
+"""What query, key and value are called."""
 STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -60,16 +67,17 @@ def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
 
 
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of query, key and value where these are taken by keyword only; () where they go by place."""
+    """The parameters of query, key and value where these are taken by keyword only, or in another order; () elsewhere."""
+    first = {name.lower(): name for name in islice(parameters_of(function) or (), len(INPUTS))}
+    in_order = [next((first[name] for name in INPUTS[place] if name in first), "") for place in INPUTS]
+    if all(in_order) and in_order != [*first.values()]:
+        return tuple(in_order)
     by_keyword = [
         name
         for name, each in (parameters_of(function) or {}).items()
         if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    taken = [
-        next((name for name in by_keyword if name in (long, long[0])), "")
-        for long in ("query", "key", "value")
-    ]
+    taken = [next((name for name in by_keyword if name in (long, long[0])), "") for long in INPUTS]
     return tuple(taken) if all(taken) else ()
 
 

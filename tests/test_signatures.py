@@ -9,6 +9,7 @@ from torch import Tensor
 import headcheck
 from headcheck.declarations import accepted_arguments
 from headcheck.reference.canonical import canonical_attention
+from headcheck.signatures import tensors_by_name
 
 LAWS = ("output-is", "masked-keys", "the-future", "explicit-scale", "the-rate")
 
@@ -159,3 +160,32 @@ def test_the_same_names_are_ours_with_other_defaults() -> None:
         """Never called."""
 
     assert {"attn_mask", "scale", "sinks", "window"} == accepted_arguments(ours, {}).keys()
+
+
+# Names in another order
+
+
+def values_first(values: Tensor, keys: Tensor, queries: Tensor, mask: Tensor | None = None) -> Any:
+    """As in a tutorial of transformers."""
+    return canonical_attention(queries, keys, values, attn_mask=mask)
+
+
+def keys_first(k: Tensor, v: Tensor, q: Tensor, mask: Tensor | None = None, /) -> Any:
+    """By place only."""
+    return canonical_attention(q, k, v, attn_mask=mask)
+
+
+def misnamed(value: Tensor, key: Tensor, query: Tensor, mask: Tensor | None = None) -> Any:
+    """The names are in another order, and the code is not."""
+    return canonical_attention(value, key, query, attn_mask=mask)
+
+
+def test_query_key_and_value_go_by_their_names_where_these_are_in_another_order() -> None:
+    """Where they are in ours, by place."""
+    for right in (values_first, keys_first):
+        verdict = verdict_of(right)
+        assert verdict.conforms, repr(verdict)
+    assert verdict_of(misnamed).verdict == "breaks"
+    assert tensors_by_name(values_first) == ("queries", "keys", "values")
+    assert tensors_by_name(masked_by_place) == ()
+    assert tensors_by_name(lambda x, query, key: None) == ()
