@@ -380,7 +380,8 @@ def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
         "p": isinstance(default, float) and default == 0,
         **dict.fromkeys(("mask", "scale"), not isinstance(default, bool)),
         **dict.fromkeys(("sinks", "window"), not isinstance(default, int)),
-        "window_size": default is None or (isinstance(default, tuple) and set(default) <= {None, -1}),
+        "window_size": default in (None, inspect.Parameter.empty)
+        or (isinstance(default, tuple) and set(default) <= {None, -1}),
         "s_aux": default is None,
         "learnable_sink": default is None,
         "return_attn_probs": "softmax_scale" in parameters,

@@ -189,3 +189,46 @@ def test_query_key_and_value_go_by_their_names_where_these_are_in_another_order(
     assert tensors_by_name(values_first) == ("queries", "keys", "values")
     assert tensors_by_name(masked_by_place) == ()
     assert tensors_by_name(lambda x, query, key: None) == ()
+
+
+# Arguments that no call does without
+
+
+def of_many_words(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    sinks: Tensor | None,
+    enable_gqa: bool,
+    return_lse: bool,
+    return_weights: bool,
+) -> Any:
+    """As the inner functions of flash-attention have it."""
+    sides = tuple(None if side < 0 else side for side in window_size)
+    options = {"is_causal": causal, "scale": softmax_scale, "window": sides, "softcap": softcap or None}
+    options |= {
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "enable_gqa": enable_gqa,
+        "dropout_p": dropout_p,
+    }
+    return canonical_attention(q, k, v, **options, return_lse=return_lse, return_weights=return_weights)
+
+
+def test_what_no_call_does_without_is_passed() -> None:
+    """Each as a call says it that asks for nothing; what is asked for is passed instead."""
+    verdict = verdict_of(of_many_words, ("output-is", "features", "windows", "the-rate", "heads"))
+    assert verdict.conforms, repr(verdict)
+    held = {row.name_in_role for row in verdict.laws if row.outcome == "holds"}
+    asked = {
+        "log-sum-exp-is-within-the-bound",
+        "returned-weights-are-within-the-bound",
+        "a-sink-takes-its-share",
+    }
+    assert {f"features/{each}" for each in asked} <= held

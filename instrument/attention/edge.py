@@ -252,7 +252,7 @@ class Edge(Abilities):
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
-        extras = [name for name, argument in RETURN_ARGUMENTS.items() if argument in arguments.plain]
+        extras = [name for name, argument in RETURN_ARGUMENTS.items() if arguments.plain.get(argument)]
         return self._canonical(x, self.parts(self.returned(x, arguments), extras))
 
     def parts(self, returned: Any, extras: Sequence[str] = ()) -> dict[str, Any]:

@@ -16,4 +16,11 @@ def unsaid(x: Inputs, no_limit: int | None) -> dict[str, Any]:
         "training": False,
         "is_causal": x.is_causal,
         "scale": x.resolved_scale,
+        "enable_gqa": False,
+        "window": (no_limit, no_limit),
+        "softcap": 0.0,
+        "sinks": None,
+        "alibi_slopes": None,
+        "return_lse": False,
+        "return_weights": False,
     }
