@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.case import Case
+from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import BASE_2
+from headcheck.declarations import BASE_2, TORCHS_OWN
 from headcheck.forks import asked_apart
-from headcheck.signatures import not_recognised
+from headcheck.signatures import not_recognised, parameters_of
 from headcheck.verdict import IF_MEANT, Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
@@ -48,7 +49,12 @@ OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
 
 def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
-    told = [unrecognised_note(trial), _second_derivatives_note(trial), _overflow_note(trial)]
+    told = [
+        unrecognised_note(trial),
+        _any_keyword_note(trial),
+        _second_derivatives_note(trial),
+        _overflow_note(trial),
+    ]
     layout = _layout_note(trial)  # Where the axes are others, what else is seen says nothing.
     explaining = [layout] if layout else _explaining(trial)
     return [note for note in (*map(Hint, explaining), *told) if note]
@@ -331,3 +337,20 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"
+
+
+def _any_keyword_note(trial: AttentionSubject) -> str:
+    """What is not asked of a function that takes any keyword, as its signature does not name it; '' elsewhere."""
+    parameters = (parameters_of(trial.declaration.function) or {}).values()
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return ""
+    unnamed = [
+        row.argument
+        for feature, row in FEATURES.items()
+        if row.argument in TORCHS_OWN and row.argument not in trial.arguments and not trial.denies(feature)
+    ]
+    names = [str(name) for name in dict.fromkeys(unnamed) if name not in trial.declaration.always]
+    if not names:
+        return ""
+    cure = f"where one of them is read, declare it, as with --declare arguments.{names[0]}={names[0]}"
+    return f"takes any keyword, and is not asked for {', '.join(names)}; {cure}"
