@@ -5,8 +5,6 @@ not declared: then what the function's signature accepts is what it supports, an
 documented behaviour of the torch function that it imitates.
 """
 
-import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
@@ -14,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 from headcheck.arithmetic import MODELS, Arithmetic
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import Alignment
-from headcheck.signatures import parameters_of
 
 EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 
@@ -38,8 +35,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
-TORCHS_OWN = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-"""The arguments of torch's function: what takes any keyword is tried with them."""
 ADDED = "attn_bias"
 """The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
@@ -355,46 +350,3 @@ def _require_known_models(declared: str | Arithmetic | Mapping[str, str | Arithm
         require_one_of("arithmetic", dtype, DTYPES)
         if isinstance(model, str):
             require_one_of("arithmetic", model, tuple(MODELS))
-
-
-def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]) -> dict[str, str]:
-    """Canonical argument -> the parameter that takes it, read off the signature; declared names win."""
-    parameters = parameters_of(function)
-    if parameters is None:
-        return _builtin_arguments(function) | dict(declared)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    accepted = {}
-    for canonical, names in ALIASES.items():
-        found = next((name for name in names if name in parameters and _is_meant(name, parameters)), None)
-        if found is not None:
-            accepted[canonical] = found
-    if takes_any and not accepted.keys() & set(TORCHS_OWN):
-        accepted |= {name: name for name in TORCHS_OWN}
-    return accepted | dict(declared)
-
-
-def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
-    """Whether a name that has other meanings elsewhere has ours here, as its default or its neighbours tell."""
-    default = parameters[name].default
-    told: dict[str, bool] = {
-        "p": isinstance(default, float) and default == 0,
-        **dict.fromkeys(("mask", "scale"), not isinstance(default, bool)),
-        **dict.fromkeys(("sinks", "window"), not isinstance(default, int)),
-        "window_size": default in (None, inspect.Parameter.empty)
-        or (isinstance(default, tuple) and set(default) <= {None, -1}),
-        "s_aux": default is None,
-        "learnable_sink": default is None,
-        "return_attn_probs": "softmax_scale" in parameters,
-    }
-    return told.get(name, True)
-
-
-def _builtin_arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """A function written in C has no signature; its documentation often begins with one."""
-    head = (getattr(function, "__doc__", None) or "").strip().partition(")")[0]
-    parameters = re.findall(r"(\w+)\s*=", head)
-    return {
-        canonical: found
-        for canonical, names in ALIASES.items()
-        if (found := next((name for name in names if name in parameters), None))
-    }

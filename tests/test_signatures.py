@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import headcheck
-from headcheck.declarations import accepted_arguments
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.reference.canonical import canonical_attention
 from headcheck.signatures import tensors_by_name
 

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from headcheck.attention.accepting import TORCHS_OWN
 from headcheck.attention.case import Case
 from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
@@ -18,7 +19,7 @@ from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import BASE_2, TORCHS_OWN
+from headcheck.declarations import BASE_2
 from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised, parameters_of
 from headcheck.verdict import IF_MEANT, Hint

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.layout_shown import is_turned
@@ -15,7 +16,7 @@ from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention, accepted_arguments
+from headcheck.declarations import PACKED, Attention
 from headcheck.forks import asked_apart
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
