@@ -5,8 +5,6 @@ not declared: then what the function's signature accepts is what it supports, an
 documented behaviour of the torch function that it imitates.
 """
 
-import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
@@ -14,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 from headcheck.arithmetic import MODELS, Arithmetic
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import Alignment
-from headcheck.signatures import parameters_of
 
 EmptyRows = Literal["zeros", "mean", "nan", "undefined"]
 
@@ -38,8 +35,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Each optional argument of the canonical call, and the parameter names by which a signature is read."""
 
-TORCHS_OWN = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-"""The arguments of torch's function: what takes any keyword is tried with them."""
 ADDED = "attn_bias"
 """The name of a mask that is added to the scores, whatever it holds: undeclared, it is given no booleans."""
 PACKED = "thd"
@@ -211,6 +206,8 @@ class _Conventions(_Common):
     dropout does. True: the natural one; base-2: divided by log 2."""
     log_sum_exp_layout: str | None = None
     """The order of its axes, where it is another: 'bsh' is (batch, q_len, heads), 'sh' that of layout='shd'."""
+    empty_log_sum_exp: Literal["-inf", "inf"] = "-inf"
+    """That of a query that may attend to nothing and has no sink: 'inf' as in flash-attention."""
     weights: bool | None = None
     """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None
@@ -247,6 +244,7 @@ class Attention(Declaration, _Conventions):
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
         "log_sum_exp": (True, False, BASE_2, None),
+        "empty_log_sum_exp": ("-inf", "inf"),
     }
     EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES, "returns": RETURNED}
 
@@ -355,43 +353,3 @@ def _require_known_models(declared: str | Arithmetic | Mapping[str, str | Arithm
         require_one_of("arithmetic", dtype, DTYPES)
         if isinstance(model, str):
             require_one_of("arithmetic", model, tuple(MODELS))
-
-
-def accepted_arguments(function: Callable[..., Any], declared: Mapping[str, str]) -> dict[str, str]:
-    """Canonical argument -> the parameter that takes it, read off the signature; declared names win."""
-    parameters = parameters_of(function)
-    if parameters is None:
-        return _builtin_arguments(function) | dict(declared)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    accepted = {}
-    for canonical, names in ALIASES.items():
-        found = next((name for name in names if name in parameters and _is_meant(name, parameters)), None)
-        if found is not None:
-            accepted[canonical] = found
-    if takes_any and not accepted.keys() & set(TORCHS_OWN):
-        accepted |= {name: name for name in TORCHS_OWN}
-    return accepted | dict(declared)
-
-
-def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
-    """Whether a name that has other meanings elsewhere has ours here, as its default or its neighbours tell."""
-    default = parameters[name].default
-    told: dict[str, bool] = {
-        "p": isinstance(default, float) and default == 0,
-        "window_size": default is None or (isinstance(default, tuple) and set(default) <= {None, -1}),
-        "s_aux": default is None,
-        "learnable_sink": default is None,
-        "return_attn_probs": "softmax_scale" in parameters,
-    }
-    return told.get(name, True)
-
-
-def _builtin_arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """A function written in C has no signature; its documentation often begins with one."""
-    head = (getattr(function, "__doc__", None) or "").strip().partition(")")[0]
-    parameters = re.findall(r"(\w+)\s*=", head)
-    return {
-        canonical: found
-        for canonical, names in ALIASES.items()
-        if (found := next((name for name in names if name in parameters), None))
-    }

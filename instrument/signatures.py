@@ -1,11 +1,18 @@
 """What a function's signature says of how it is called."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 
+INPUTS = {
+    "query": ("query", "queries", "q"),
+    "key": ("key", "keys", "k"),
+    "value": ("value", "values", "v"),
+}
+"""What query, key and value are called."""
 STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -29,7 +36,7 @@ def needed_by(function: Callable[..., Any]) -> list[str] | None:
 
 
 def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) -> tuple[str, ...]:
-    """The canonical arguments that are passed in every call: without a default, or causal unless told otherwise.
+    """The canonical arguments that are passed in every call: without a default, or with one that does something.
 
     arguments: canonical name -> the parameter that takes it.
     """
@@ -40,8 +47,15 @@ def must_be_given(function: Callable[..., Any], arguments: Mapping[str, str]) ->
     return tuple(
         canonical
         for canonical, default in defaults.items()
-        if default is inspect.Parameter.empty or (canonical == "is_causal" and default is True)
+        if default is inspect.Parameter.empty or _does_something(canonical, default)
     )
+
+
+def _does_something(canonical: str, default: object) -> bool:
+    """Whether a default is causal, or causal unless there is a mask, as None may mean, or drops at a rate."""
+    if canonical == "is_causal":
+        return default is None or default is True
+    return canonical == "dropout_p" and isinstance(default, float) and default > 0
 
 
 def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
@@ -53,17 +67,36 @@ def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
 
 
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of query, key and value where these are taken by keyword only; () where they go by place."""
+    """The parameters of query, key and value where these are taken by keyword only, or in another order; () elsewhere."""
+    first = {name.lower(): name for name in islice(parameters_of(function) or (), len(INPUTS))}
+    in_order = [next((first[name] for name in INPUTS[place] if name in first), "") for place in INPUTS]
+    if all(in_order) and in_order != [*first.values()]:
+        return tuple(in_order)
     by_keyword = [
         name
         for name, each in (parameters_of(function) or {}).items()
         if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    taken = [
-        next((name for name in by_keyword if name in (long, long[0])), "")
-        for long in ("query", "key", "value")
-    ]
+    taken = [next((name for name in by_keyword if name in (long, long[0])), "") for long in INPUTS]
     return tuple(taken) if all(taken) else ()
+
+
+def by_place(
+    function: Callable[..., Any], inputs: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call by place and by keyword, those that go by place only at their places.
+
+    inputs: what goes first. What is not given before an argument that is has its default.
+    """
+    placed, named = [*inputs], dict(keywords)
+    only = [
+        each
+        for each in (parameters_of(function) or {}).values()
+        if each.kind is inspect.Parameter.POSITIONAL_ONLY
+    ]
+    last = max((place for place, each in enumerate(only) if each.name in named), default=-1)
+    placed += [named.pop(each.name, each.default) for each in only[len(placed) : last + 1]]
+    return placed, named
 
 
 def not_recognised(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 import headcheck
-from headcheck.declarations import accepted_arguments
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.reference.attention import attention
 from headcheck.signatures import no_limit
 

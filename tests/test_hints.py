@@ -106,3 +106,25 @@ def test_a_window_of_one_width_is_told() -> None:
     told = "a window is given as (left, right)"
     assert told in notes_of(windowed)
     assert told not in notes_of(torch.nn.functional.scaled_dot_product_attention)
+
+
+def test_what_any_keyword_may_say_is_told() -> None:
+    """It is not asked for unless it is declared; where nothing else is recognised, torch's arguments are."""
+
+    def any_keyword(
+        query: Tensor, key: Tensor, value: Tensor, scaling: float | None = None, **more: Any
+    ) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=more.get("is_causal", False), scale=scaling
+        )
+
+    def nothing_else(query: Tensor, key: Tensor, value: Tensor, **more: Any) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, **more)
+
+    told = "takes any keyword, and is not asked for attn_mask, is_causal, dropout_p, enable_gqa; where"
+    assert told in notes_of(any_keyword)
+    assert "takes any keyword" not in notes_of(nothing_else)
+    declared = headcheck.Attention(any_keyword, masks=(), arguments={"is_causal": "is_causal"})
+    prepared, notes = role("attention").prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+    assert prepared.has("is_causal")
+    assert any("is not asked for dropout_p, enable_gqa; where" in note for note in notes)

@@ -3,12 +3,14 @@
 import math
 import time
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from headcheck import forks
+from headcheck import Verdict, forks, verify
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.rounding import infer_arithmetic
 from headcheck.attention.subject import AttentionSubject
@@ -164,3 +166,25 @@ def test_a_query_that_is_scaled_first_is_found_out_at_each_seed() -> None:
     )
     for seed in (812, 815):
         assert infer_arithmetic(trial, "bfloat16", seed)[0] == replace(named("eager"), scaled="input")
+
+
+def with_log_sum_exp(
+    query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False, *, by: float = 1.0
+) -> Any:
+    """Eager code, which takes the log-sum-exp of scores that it has rounded. by: it is multiplied by that."""
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    output = scores.softmax(-1) @ value
+    return (output, scores.logsumexp(-1) * by) if return_lse else output
+
+
+def test_a_log_sum_exp_in_sixteen_bits_may_be_that_of_rounded_scores() -> None:
+    """Where nothing is declared; what is declared is held to, and a wrong one breaks whatever is."""
+
+    def verdict_of(function: Any, **declares: Any) -> Verdict:
+        subject = Attention(function, **declares)
+        return verify(subject, profile="gate", dtype="bfloat16", laws=("log-sum-exp-is",))
+
+    assert (right := verdict_of(with_log_sum_exp)).conforms, repr(right)
+    assert verdict_of(with_log_sum_exp, arithmetic="eager").verdict == "breaks"
+    assert verdict_of(with_log_sum_exp, arithmetic="opwise").conforms
+    assert verdict_of(partial(with_log_sum_exp, by=1.03)).verdict == "breaks"

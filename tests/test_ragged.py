@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import headcheck
 from headcheck.attention import packs, ragged
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs, build
@@ -194,3 +195,28 @@ def test_a_gradient_that_a_pack_is_without_is_a_break(missing: str) -> None:
     (law,) = choose("attention", ["each-sequence-of-a-pack-has-its-own-gradients"])
     row = engine_of(Attention(detached, layout="thd"), TINY).judge(law)
     assert (row.outcome, row.reason) == ("breaks", f"the output carries a gradient, but none for {missing}")
+
+
+def of_one_start(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None
+) -> Tensor:
+    """Self-attention: queries and keys begin at the same places."""
+    return packed_attention(q, k, v, cu_seqlens, cu_seqlens)
+
+
+def of_one_sequence(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """All tokens see each other."""
+    return of_one_start(q, k, v, cu_seqlens[[0, -1]])
+
+
+def test_one_argument_for_where_sequences_begin_means_as_many_queries_as_keys() -> None:
+    """Undeclared and declared; what looks at no lengths is told from it."""
+    alone = "ragged/each-sequence-of-a-pack-is-what-it-is-alone"
+    asked = {"profile": "quick", "dtype": "float32", "laws": ("accuracy", "ragged/each-sequence")}
+    for right in (of_one_start, Attention(of_one_start, layout="thd")):
+        verdict = headcheck.verify(right, **asked)
+        assert verdict.conforms, repr(verdict)
+        assert any("cu_seqlens is all that says where sequences begin" in note for note in verdict.notes)
+        assert alone in {row.name_in_role for row in verdict.laws if row.outcome == "holds"}
+    broken = headcheck.verify(of_one_sequence, **asked).broken
+    assert alone in {row.name_in_role for row in broken}

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.errors import SubjectError
+from headcheck.reference.attention import attention
 from headcheck.verdict import Hint
 
 
@@ -33,7 +34,7 @@ def with_log_sum_exp(query: Tensor, key: Tensor, value: Tensor) -> Any:
     return [None, scores.softmax(-1) @ value, scores.logsumexp(-1)]
 
 
-def verdict_of(subject: Any, laws: str = "accuracy/output-is") -> headcheck.Verdict:
+def verdict_of(subject: Any, laws: str | tuple[str, ...] = "accuracy/output-is") -> headcheck.Verdict:
     return headcheck.verify(subject, profile="quick", dtype="float32", laws=laws)
 
 
@@ -90,6 +91,19 @@ def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
+def square(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As many keys as queries are read."""
+    length = query.shape[-2]
+    return torch.nn.functional.scaled_dot_product_attention(query, key[:, :, :length], value[:, :, :length])
+
+
+def as_wide_as_the_query(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The output has the shape of the query."""
+    output = torch.zeros_like(query)
+    output += torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    return output
+
+
 def boolean_by_the_name_of_torch(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
 ) -> Any:
@@ -104,11 +118,24 @@ def boolean_by_the_name_of_torch(
         (boolean_by_the_name_of_torch, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),
         (bottom_right, "a plain call is right with --declare causal=bottom-right"),
+        (square, "a plain call is right with --declare rectangular=False"),
+        (as_wide_as_the_query, "a plain call is right with --declare value_dim=False"),
     ],
 )
 def test_a_note_hints_at_a_convention(function: Any, hint: str) -> None:
     """What would make a plain call right is said; nothing is judged otherwise for it."""
     assert any(hint in note for note in verdict_of(function).notes if isinstance(note, Hint))
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"), [(square, "rectangular=False"), (as_wide_as_the_query, "value_dim=False")]
+)
+def test_what_is_for_sizes_that_are_alike_conforms_once_it_is_declared(function: Any, declared: str) -> None:
+    """And nothing more is hinted at."""
+    laws = ("accuracy/output-is", "gradients-are", "memory")
+    verdict = headcheck.verify(function, profile="quick", dtype="float32", laws=laws, declare=declared)
+    assert verdict.conforms, repr(verdict)
+    assert not [note for note in verdict.notes if isinstance(note, Hint)]
 
 
 def test_nothing_is_hinted_at_where_plain_calls_are_right() -> None:
@@ -164,3 +191,79 @@ def test_a_log_sum_exp_that_a_plain_call_refuses_is_not_asked_for() -> None:
     assert verdict.verdict == "untested"
     assert any("use the other kernel" in note for note in verdict.notes)
     assert verdict_of(headcheck.Attention(refusing, log_sum_exp=True), "log-sum-exp").verdict == "breaks"
+
+
+def beside_none(
+    query: Tensor, key: Tensor, value: Tensor, return_weights: bool = False, return_lse: bool = False
+) -> Any:
+    """None stands for what was not asked for."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    weights = scores.softmax(-1)
+    more = weights if return_weights else None, scores.float().logsumexp(-1) if return_lse else None
+    return weights @ value, *more
+
+
+def alike_in_all_heads(query: Tensor, key: Tensor, value: Tensor, return_weights: bool = False) -> Any:
+    """The weights are averaged over the heads."""
+    output, weights, _ = beside_none(query, key, value, return_weights)
+    return output, weights.mean(1, keepdim=True).expand_as(weights) if return_weights else None
+
+
+def off_by_one(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """The log-sum-exp is another, in a list."""
+    output, _, found = beside_none(query, key, value, return_lse=return_lse)
+    return [output, found + 1 if return_lse else None]
+
+
+def listing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """A list where more than the output is asked for."""
+    output, _, found = beside_none(query, key, value, return_lse=return_lse)
+    return [output, found] if return_lse else output
+
+
+def without_what_is_asked(query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False) -> Any:
+    """None comes in any case."""
+    return beside_none(query, key, value)[:2]
+
+
+@pytest.mark.parametrize(
+    ("function", "broken"),
+    [
+        (beside_none, []),
+        (listing, []),
+        (alike_in_all_heads, ["features/returned-weights-are-within-the-bound"]),
+        (off_by_one, ["features/log-sum-exp-is-within-the-bound"]),
+        (without_what_is_asked, ["features/log-sum-exp-is-within-the-bound"]),
+    ],
+)
+def test_what_is_none_unless_it_is_asked_for_is_judged(function: Any, broken: list[str]) -> None:
+    """A plain call that returns (output, None) does not hide what the argument asks for."""
+    verdict = verdict_of(function, ("returned-weights-are", "log-sum-exp-is"))
+    assert [row.name_in_role for row in verdict.broken] == broken, repr(verdict)
+    assert "holds" in {row.outcome for row in verdict.laws} or broken
+
+
+def as_flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool = False, return_lse: bool = False
+) -> Any:
+    """The log-sum-exp is +inf before the first key, of which there may be none."""
+    seen = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(key.shape[2] - query.shape[2])
+    given = attention(query, key, value, may_attend=seen if causal else None)
+    found = given.log_sum_exp.masked_fill(given.log_sum_exp == -math.inf, math.inf)
+    return (given.output, found) if return_lse else given.output
+
+
+def test_a_log_sum_exp_of_no_keys_that_is_inf_is_hinted_at_and_declared() -> None:
+    """A short run reaches a row without keys; what is declared is held to."""
+    laws = ("log-sum-exp", "empty-axes", "recording-gradients")
+    undeclared = verdict_of(headcheck.Attention(as_flash_attention, causal="bottom-right"), laws)
+    assert [row.name_in_role for row in undeclared.broken] == [
+        "accuracy/empty-axes-are-allowed-or-refused",
+        "features/log-sum-exp-is-within-the-bound",
+    ], repr(undeclared)
+    hint = "the log-sum-exp of no keys is inf: --declare empty_log_sum_exp=inf if that is what you mean"
+    assert [note for note in undeclared.notes if isinstance(note, Hint)] == [hint]
+    declared = headcheck.Attention(as_flash_attention, causal="bottom-right", empty_log_sum_exp="inf")
+    assert (verdict := verdict_of(declared, laws)).conforms, repr(verdict)
+    with_minus_inf = headcheck.Attention(in_base_two, log_sum_exp="base-2", empty_log_sum_exp="inf")
+    assert verdict_of(with_minus_inf, "empty-axes").verdict == "breaks"

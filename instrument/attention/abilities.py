@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from headcheck.attention import packs
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import canonical_shape, mask_shapes_of
 from headcheck.calling import require_parameters
-from headcheck.declarations import ADDED, BROADCAST_SHAPES, PACKED, Attention, accepted_arguments
+from headcheck.declarations import ADDED, BROADCAST_SHAPES, PACKED, Attention
 from headcheck.reference.masks import Alignment
 
 
@@ -56,6 +57,11 @@ class Abilities:
 
     def has(self, feature: str) -> bool:
         return self.lacks(feature) is None
+
+    @property
+    def returns_more_if_asked(self) -> bool:
+        """Whether it has an argument that asks for the weights or the log-sum-exp."""
+        return any(argument in self.arguments for argument in RETURN_ARGUMENTS.values())
 
     @property
     def mask_shapes(self) -> tuple[str, ...] | None:

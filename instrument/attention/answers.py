@@ -1,7 +1,7 @@
 """What a call of a subject gave, in canonical form."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -33,3 +33,12 @@ def each_part(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
 def copied(answer: Answer) -> Answer:
     """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
     return each_part(answer, lambda part: part.detach().clone())
+
+
+def told_apart(returned: Any) -> tuple[Any, ...]:
+    """The things that were returned; None stands for one that was not asked for."""
+    return (
+        tuple(each for each in returned if each is not None)
+        if isinstance(returned, tuple | list)
+        else (returned,)
+    )

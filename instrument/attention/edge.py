@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headcheck.attention import packs
 from headcheck.attention.abilities import Abilities
-from headcheck.attention.answers import Answer, Gradients, copied, each_part
+from headcheck.attention.answers import Answer, Gradients, copied, each_part, told_apart
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import (
     expanded_sizes,
@@ -32,10 +32,11 @@ from headcheck.attention.forms import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
+from headcheck.attention.unsaid import unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
-from headcheck.signatures import must_be_given, no_limit, tensors_by_name
+from headcheck.signatures import by_place, must_be_given, no_limit, tensors_by_name
 
 GRADIENTS = "gradients"
 """Among what is found out of a subject: the output of a plain call carries gradients."""
@@ -198,15 +199,10 @@ class Edge(Abilities):
             plain |= {"return_lse": log_sum_exp or None, "return_weights": weights or None}
         always = self.declaration.always
         given = {name: value for name, value in plain.items() if value is not None and name not in always}
-        unsaid = {
-            "attn_mask": None,
-            "dropout_p": 0.0,
-            "training": False,
-            "is_causal": x.is_causal,
-            "scale": x.resolved_scale,
-        }
         given |= {
-            n: v for n, v in unsaid.items() if n in self.always_given and given.get(n, tensors.get(n)) is None
+            name: value
+            for name, value in unsaid(x, self.no_limit).items()
+            if name in self.always_given and given.get(name, tensors.get(name)) is None
         }
         arguments = Arguments(tensors, given)
         if self.is_packed:
@@ -256,7 +252,7 @@ class Edge(Abilities):
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
-        extras = [name for name, argument in RETURN_ARGUMENTS.items() if argument in arguments.plain]
+        extras = [name for name, argument in RETURN_ARGUMENTS.items() if arguments.plain.get(argument)]
         return self._canonical(x, self.parts(self.returned(x, arguments), extras))
 
     def parts(self, returned: Any, extras: Sequence[str] = ()) -> dict[str, Any]:
@@ -267,7 +263,8 @@ class Edge(Abilities):
                 found = f"{len(returned)} values" if several else kind_of(returned)
                 raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
             return dict(zip(names, returned, strict=True))
-        values = returned if isinstance(returned, tuple) and extras else (returned,)
+        apart = told_apart(returned) if extras or self.returns_more_if_asked else (returned,)
+        values = apart if extras or len(apart) == 1 else (returned,)
         if self.arguments.get("return_lse") == "return_attn_probs":
             # What flash_attn_func returns behind them is a pattern of dropout, or None.
             values = values[: 1 + len(extras)]
@@ -285,7 +282,8 @@ class Edge(Abilities):
             keywords, tensors = dict(zip(self.tensors, tensors, strict=True)) | keywords, []
         try:
             with self._region(x):
-                return self.clock.call(self.declaration.function, *tensors, **keywords)
+                placed, keywords = by_place(self.declaration.function, tensors, keywords)
+                return self.clock.call(self.declaration.function, *placed, **keywords)
         except SubjectRaised as raised:
             require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
             if not isinstance(raised.problem, NotImplementedError):
@@ -327,6 +325,9 @@ class Edge(Abilities):
             extras[name] = self.rows_in_order(extra, name).reshape(_whole(x)[name])
         if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
             extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)
+        if "log_sum_exp" in extras and self.declaration.empty_log_sum_exp == "inf":
+            found = extras["log_sum_exp"]
+            extras["log_sum_exp"] = torch.where(found.isinf(), -found, found)
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
             return each_part(answer, lambda part: from_tiled(part, x.kv_heads))

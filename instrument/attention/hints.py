@@ -11,7 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from headcheck.attention.accepting import TORCHS_OWN
 from headcheck.attention.case import Case
+from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
@@ -19,7 +21,7 @@ from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
 from headcheck.forks import asked_apart
-from headcheck.signatures import not_recognised
+from headcheck.signatures import not_recognised, parameters_of
 from headcheck.verdict import IF_MEANT, Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
@@ -29,6 +31,8 @@ HINTS = (
     ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
+SIZES_ALIKE = (("rectangular", PLAIN.but(kv_len=5)), ("value_dim", PLAIN.but(value_dim=3)))
+"""Sizes that may have to be alike, and a case in which they are not."""
 INPUTS = ("query", "key", "value")
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
@@ -46,7 +50,12 @@ OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
 
 def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
-    told = [unrecognised_note(trial), _second_derivatives_note(trial), _overflow_note(trial)]
+    told = [
+        unrecognised_note(trial),
+        _any_keyword_note(trial),
+        _second_derivatives_note(trial),
+        _overflow_note(trial),
+    ]
     layout = _layout_note(trial)  # Where the axes are others, what else is seen says nothing.
     explaining = [layout] if layout else _explaining(trial)
     return [note for note in (*map(Hint, explaining), *told) if note]
@@ -66,10 +75,15 @@ def _explaining(trial: AttentionSubject) -> list[str]:
 
 def _otherwise(trial: AttentionSubject) -> list[str]:
     """What a plain call is right under, and is not as declared."""
-    return [
+    found = [
         f"a plain call is right with --declare {field}={value}, {IF_MEANT}"
         for field, value, feature, case in HINTS
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
+    ]
+    return found or [
+        f"a plain call is right with --declare {field}=False, {IF_MEANT}"
+        for field, case in SIZES_ALIKE
+        if _right_if(trial, case, field, False) and not _right(trial, case)
     ]
 
 
@@ -155,14 +169,33 @@ def _band_note(trial: AttentionSubject) -> str:
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
     """Whether a returned log-sum-exp is right as that of base 2, or with its axes in another order."""
-    if not trial.has("log_sum_exp") or _right_log_sum_exp(trial):
+    if not trial.has("log_sum_exp"):
         return ""
+    if _right_log_sum_exp(trial):
+        return _empty_log_sum_exp_note(trial)
     if _right_log_sum_exp(trial, log_sum_exp=BASE_2):
         return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} if that is what you mean"
     for axes in permutations(axis for axis in "bhs" if axis in trial.declaration.layout):
         if _right_log_sum_exp(trial, log_sum_exp_layout="".join(axes)):
             return f"the axes of the log-sum-exp are in another order: --declare log_sum_exp_layout={''.join(axes)}"
     return ""
+
+
+def _empty_log_sum_exp_note(trial: AttentionSubject) -> str:
+    """Whether a log-sum-exp that is right elsewhere is +inf where there are no keys."""
+    # No keys at all may end it: then a law will say so.
+    if not asked_apart(lambda: _is_inf_without_keys(trial), trial.device):
+        return ""
+    return "the log-sum-exp of no keys is inf: --declare empty_log_sum_exp=inf if that is what you mean"
+
+
+def _is_inf_without_keys(trial: AttentionSubject) -> bool:
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
+    try:
+        found = trial.log_sum_exp(x.but(key=x.key[:, :, :0], value=x.value[:, :, :0]))
+    except (LawBroken, NotApplicable):
+        return False
+    return bool(found.isposinf().all())
 
 
 def _right_log_sum_exp(trial: AttentionSubject, **conventions: str) -> bool:
@@ -311,7 +344,11 @@ def unrecognised_note(trial: AttentionSubject) -> str:
         return ""
     names = [each.name for each in unknown]
     said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
-    named = [name for name in names if "mask" in name or "bias" in name]
+    named = [
+        each.name
+        for each in unknown
+        if ("mask" in each.name or "bias" in each.name) and not isinstance(each.default, bool)
+    ]
     masks = named or [
         each.name
         for each in unknown
@@ -320,3 +357,20 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"
+
+
+def _any_keyword_note(trial: AttentionSubject) -> str:
+    """What is not asked of a function that takes any keyword, as its signature does not name it; '' elsewhere."""
+    parameters = (parameters_of(trial.declaration.function) or {}).values()
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return ""
+    unnamed = [
+        row.argument
+        for feature, row in FEATURES.items()
+        if row.argument in TORCHS_OWN and row.argument not in trial.arguments and not trial.denies(feature)
+    ]
+    names = [str(name) for name in dict.fromkeys(unnamed) if name not in trial.declaration.always]
+    if not names:
+        return ""
+    cure = f"where one of them is read, declare it, as with --declare arguments.{names[0]}={names[0]}"
+    return f"takes any keyword, and is not asked for {', '.join(names)}; {cure}"

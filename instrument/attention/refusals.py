@@ -6,7 +6,7 @@ from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.mask_shapes_shown import PLAINLY, WHOLE_MASKS
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, built, is_refusal, refuses_an_argument
+from headcheck.attention.trying import built, is_refusal, refuses_an_argument, willing
 from headcheck.calling import SubjectRaised, was_raised
 from headcheck.comparison import Failure, NotApplicable, failure_of
 from headcheck.signatures import parameters_of
@@ -16,8 +16,13 @@ OTHER_KIND = {"boolean": "additive", "additive": "boolean"}
 
 
 def refused_by(trial: AttentionSubject) -> dict[str, str]:
-    """Features that the signature offers and a plain call refuses, and why."""
-    plain = PLAIN.but(dtype=trial.dtypes[0])
+    """Features that the signature offers and a plain call refuses, and why.
+
+    None where the call is refused without them, too: that says nothing of features.
+    """
+    plain = willing(trial, trial.dtypes[0])
+    if plain is None:
+        return {}
     masked = [plain.but(mask="all-true", mask_axes=axes) for axes in WHOLE_MASKS]
     uses = {
         "boolean": masked,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcheck.attention.answers import told_apart
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
@@ -21,7 +22,10 @@ NEAR = 0.05
 def as_returned(
     declaration: Attention, dtypes: Iterable[str], device: str = "cpu"
 ) -> tuple[Attention, list[str]]:
-    """The declaration with `returns`, where a plain call returns a tuple and nothing is declared; and a note of it."""
+    """The declaration with `returns`, where a plain call returns a tuple and nothing is declared; and a note of it.
+
+    Not so of an output beside nothing but None, where the rest is there when it is asked for.
+    """
     if declaration.returns is not None or declaration.layout == PACKED:
         return declaration, []
     for dtype in dtypes:
@@ -35,7 +39,8 @@ def as_returned(
                 returned = subject.returned(x, subject.arguments_for(x))
         except (LawBroken, NotApplicable):
             continue
-        if not isinstance(returned, tuple | list):
+        alone = subject.returns_more_if_asked and len(told_apart(returned)) == 1
+        if alone or not isinstance(returned, tuple | list):
             return declaration, []
         names = tuple(_name(x, subject, part) for part in returned)
         if names.count("output") != 1:

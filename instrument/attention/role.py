@@ -9,13 +9,14 @@ from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
 
 from headcheck.attention import drawing, inputs, layouts, simpler, trial
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import TENSORS, Inputs
 from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.sizes import limited
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import BROADCAST_SHAPES, PACKED, Attention, accepted_arguments
+from headcheck.declarations import BROADCAST_SHAPES, PACKED, Attention
 from headcheck.numbers import shown
 from headcheck.signatures import must_be_given
 

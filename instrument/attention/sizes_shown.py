@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain, product
 from typing import Any
 
 import torch
 
+from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.layout_shown import is_turned
@@ -37,26 +39,32 @@ SAYING_SO = re.compile(
 def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
     """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
 
-    Nothing is tried of packs, of what may refuse any call, and of subjects whose every call is slow; nor where the axes
-    are in another order, as what is refused is then said of others.
+    Of packs the signature alone is read. Nothing is tried of what may refuse any call, and of subjects whose every call
+    is slow; nor where the axes are in another order, as what is refused is then said of others.
     """
-    if declaration.layout == PACKED or declaration.may_refuse or declaration.effort < 1:
+    if declaration.layout == PACKED:
+        return _packed(declaration)
+    if declaration.may_refuse or declaration.effort < 1:
         return declaration, []
     tried = tuple(dtypes)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
         return declaration, []
     if is_turned(declaration, tried, device):
         return declaration, []
-    for dtype in tried:
+    for dtype, size in chain(product(tried, [(3, 4)]), product(tried, WHOLE_BLOCKS)):
         trial = _Trial(declaration, dtype, device)
-        if trial.answers(3, 4):
-            return trial.narrowed(3, 4)
-    for dtype in tried:
-        trial = _Trial(declaration, dtype, device)
-        for length, dim in WHOLE_BLOCKS:
-            if trial.answers(length, dim):
-                return trial.narrowed(length, dim)
+        if trial.answers(*size):
+            return trial.narrowed(*size)
     return declaration, []
+
+
+def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
+    """The declaration of packed sequences: where one argument says where they begin, it does so for queries and keys."""
+    taken = accepted_arguments(declaration.function, declaration.arguments)
+    if declaration.rectangular is not None or "cu_seqlens_q" not in taken or "cu_seqlens_k" in taken:
+        return declaration, []
+    why = f"{taken['cu_seqlens_q']} is all that says where sequences begin"
+    return declaration.but(rectangular=False), [f"q_len other than kv_len: not asked for ({why})"]
 
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:

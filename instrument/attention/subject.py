@@ -54,6 +54,9 @@ class AttentionSubject(Edge):
         """What drawn cases leave out (DEAD_ROWS, ...), because one law of its own asks about it."""
         self.answered_otherwise: Mapping[str, str] = {}
         """Dtypes that are not judged, since a plain call in them is answered in another one: a law of its own says so."""
+        self.rounded_log_sum_exps: frozenset[str] = frozenset()
+        """Dtypes of 16 bits in which the log-sum-exp is returned, of scores that may be rounded to them: eager code takes
+        it of those, and of nothing that the output is made of."""
         self.forward_bounds = lru_cache(maxsize=8)(self._forward_bounds)
 
     def but(
@@ -73,6 +76,7 @@ class AttentionSubject(Edge):
             avoids=self.avoids,
         )
         other.found, other.answered_otherwise = self.found, self.answered_otherwise
+        other.rounded_log_sum_exps = self.rounded_log_sum_exps
         return other
 
     def expected(self, x: Inputs) -> Tensor:
@@ -103,6 +107,9 @@ class AttentionSubject(Edge):
     def log_sum_exp_bound(self, x: Inputs) -> Tensor:
         """How far each log-sum-exp may be from the oracle's; any far where rows without keys do not give zeros."""
         bound = self.forward_bounds(x).log_sum_exp
+        if x.case.dtype in self.rounded_log_sum_exps:
+            by_steps = forward_bounds(x.problem, STEP_BY_STEP, x.narrowest, generic=x.is_generic)
+            bound = torch.maximum(bound, by_steps.log_sum_exp)
         if self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids:
             return bound
         return torch.where(self.special_rows(x), torch.inf, bound)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import product
 
 import torch
@@ -19,7 +20,7 @@ from headcheck.attention.returning import as_returned
 from headcheck.attention.rounding import arithmetic_of
 from headcheck.attention.sizes_shown import as_sized
 from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
-from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on
+from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on, willing
 from headcheck.calling import OtherDtype, SubjectRaised, impatient, is_for_laws, require_callable
 from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
@@ -109,6 +110,13 @@ def _autocast(trial: AttentionSubject) -> Iterable[str]:
     return ()
 
 
+def _log_sum_exps(trial: AttentionSubject) -> Iterable[str]:
+    """In which dtypes the log-sum-exp may be that of rounded scores, as it is rounded itself."""
+    if trial.has("log_sum_exp"):
+        trial.rounded_log_sum_exps = frozenset(filter(partial(_rounds_log_sum_exps, trial), trial.dtypes))
+    return ()
+
+
 def _avoidance(trial: AttentionSubject) -> Iterable[str]:
     """What cases leave out, as one law of its own asks about it."""
     trial.avoids = _avoided(trial)
@@ -124,7 +132,7 @@ def _told_plainly(trial: AttentionSubject) -> Iterable[str]:
     return dict.fromkeys(why for why in trial.refused.values() if PLAINLY in why)
 
 
-STEPS = (_masks, _refusals, _groups, _gradients, _autocast, _avoidance, _told_plainly, hints)
+STEPS = (_masks, _refusals, _groups, _gradients, _autocast, _log_sum_exps, _avoidance, _told_plainly, hints)
 """Each writes what it finds out into the trial, where those after it read it, and gives notes."""
 
 
@@ -153,7 +161,8 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
         "or declare layout='thd' where it takes packed sequences" if packed else "or say its role with --role"
     )
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
-    return tuple(supported) or (("float32",) if "float32" in wanted else wanted), notes
+    judged = tuple(supported) or (("float32",) if "float32" in wanted else wanted)
+    return judged, [note for note in notes if note.partition(":")[0] not in judged]
 
 
 def _plain_calls(trial: AttentionSubject, dtypes: tuple[str, ...]) -> Iterator[Failure | None]:
@@ -191,7 +200,7 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     """Why a plain call of float32, or its backward, is refused under torch.autocast, or None if neither is."""
     if "float32" not in trial.dtypes:
         return "no float32"
-    x = built(trial, PLAIN).but(autocast=torch.bfloat16)
+    x = built(trial, willing(trial, "float32") or PLAIN).but(autocast=torch.bfloat16)
     try:
         trial(x)
     except (SubjectRaised, NotApplicable) as problem:
@@ -205,6 +214,16 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     except (LawBroken, NotApplicable):
         pass
     return None
+
+
+def _rounds_log_sum_exps(trial: AttentionSubject, dtype: str) -> bool:
+    """Whether that of a plain call comes in 16 bits, and nothing is declared of how it is computed."""
+    if dtype not in LOW_PRECISION or trial.declares_arithmetic(dtype):
+        return False
+    try:
+        return trial.log_sum_exp(built(trial, PLAIN.but(dtype=dtype))).dtype.itemsize == 2
+    except (LawBroken, NotApplicable):
+        return False
 
 
 def _refuses_gradients(trial: AttentionSubject) -> str:
@@ -222,11 +241,8 @@ def _refuses_gradients(trial: AttentionSubject) -> str:
 
 def _carries_gradients(trial: AttentionSubject) -> bool:
     """Whether the output of a plain call does."""
-    try:
-        trial.gradients(built(trial, PLAIN.but(dtype=trial.dtypes[0])))
-    except (LawBroken, NotApplicable):
-        return False
-    return True
+    case = willing(trial, trial.dtypes[0])
+    return case is not None and failure_of(trial.gradients, built(trial, case)) is None
 
 
 def _avoided(trial: AttentionSubject) -> frozenset[str]:

@@ -22,6 +22,15 @@ def built(trial: AttentionSubject, case: Case) -> Inputs:
     return build(sized(case, trial.declaration), trial.alignment)
 
 
+def willing(trial: AttentionSubject, dtype: str) -> Case | None:
+    """A plain case, in the first of a few sizes of which it does not refuse the call; None where it refuses all."""
+    for length, dim in SIZES:
+        case = PLAIN.but(dtype=dtype, q_len=length, kv_len=length, head_dim=dim, value_dim=dim)
+        if not isinstance(failure_of(trial, built(trial, case)), NotApplicable):
+            return case
+    return None
+
+
 def attempt(trial: AttentionSubject, case: Case) -> str | None:
     """Why a call does not work, in words, or None if it does."""
     failure = failure_of(trial, built(trial, case))

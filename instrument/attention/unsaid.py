@@ -1,0 +1,26 @@
+"""What is passed for an argument that a call cannot leave out, where nothing is asked of it."""
+
+from typing import Any
+
+from headcheck.attention.inputs import Inputs
+
+
+def unsaid(x: Inputs, no_limit: int | None) -> dict[str, Any]:
+    """The canonical arguments as a call without them has it.
+
+    no_limit: the subject's own word for a side of a window without limit.
+    """
+    return {
+        "attn_mask": None,
+        "dropout_p": 0.0,
+        "training": False,
+        "is_causal": x.is_causal,
+        "scale": x.resolved_scale,
+        "enable_gqa": False,
+        "window": (no_limit, no_limit),
+        "softcap": 0.0,
+        "sinks": None,
+        "alibi_slopes": None,
+        "return_lse": False,
+        "return_weights": False,
+    }

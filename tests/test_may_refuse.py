@@ -1,0 +1,102 @@
+"""Functions that refuse the plain call, as they are declared to do: what they are asked for all the same."""
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import headcheck
+from headcheck.attention.role import role
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import willing
+from headcheck.reference.canonical import canonical_attention
+
+LAWS = ("masked-keys", "explicit-scale", "the-future", "gradients-are")
+
+
+def of_whole_blocks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Any:
+    """A kernel of a few dims."""
+    if query.shape[-1] not in (16, 32, 64, 128) or value.shape[-1] != query.shape[-1]:
+        raise ValueError(f"head_dim {query.shape[-1]} is not supported")
+    return canonical_attention(query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
+
+
+def of_whole_blocks_and_no_options(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Any:
+    """The same, and all that is optional is ignored."""
+    return of_whole_blocks(query, key, value)
+
+
+def decoding(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
+) -> Any:
+    """One query in each call."""
+    assert query.shape[2] == 1, "takes one query"
+    return canonical_attention(query, key, value, attn_mask=attn_mask, scale=scale)
+
+
+def decoding_without_options(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
+) -> Any:
+    """The same, its mask and its scale ignored."""
+    return decoding(query, key, value)
+
+
+def verdict_of(function: Any) -> headcheck.Verdict:
+    subject = headcheck.Attention(function, may_refuse=True)
+    return headcheck.verify(subject, profile="quick", dtype="float32", laws=LAWS)
+
+
+def prepared(function: Any) -> tuple[AttentionSubject, list[str]]:
+    subject = headcheck.Attention(function, may_refuse=True)
+    return role.prepare(subject, dtypes=("float32",), device="cpu", seed=0)
+
+
+@pytest.mark.parametrize("wrong", [of_whole_blocks_and_no_options, decoding_without_options])
+def test_options_of_what_refuses_the_plain_call_are_asked_for(wrong: Any) -> None:
+    """That the plain call is refused says nothing of a mask."""
+    assert prepared(wrong)[0].has("boolean")
+    assert verdict_of(wrong).verdict == "breaks"
+
+
+@pytest.mark.parametrize("right", [of_whole_blocks, decoding])
+def test_their_right_twins_conform(right: Any) -> None:
+    """What is refused is not applicable, and the rest holds."""
+    verdict = verdict_of(right)
+    assert verdict.conforms, repr(verdict)
+    holding = {row.name_in_role for row in verdict.laws if row.outcome == "holds"}
+    assert "accuracy/explicit-scale-is-used" in holding
+
+
+@pytest.mark.parametrize("right", [of_whole_blocks, decoding])
+def test_a_size_that_is_taken_shows_gradients_and_autocast(right: Any) -> None:
+    """In one query of dim 16; nor is the dtype that is judged said to be not supported."""
+    subject, notes = prepared(right)
+    assert {"gradients", "autocast"} <= subject.found
+    assert not [note for note in notes if "not supported" in note]
+
+
+def refusing(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Any:
+    """No call is taken."""
+    raise NotImplementedError("never")
+
+
+def test_what_refuses_all_calls_lacks_no_feature() -> None:
+    """Nothing is known of it; it carries no gradients that were seen."""
+    subject, _ = prepared(refusing)
+    assert willing(subject, "float32") is None
+    assert subject.has("boolean")
+    assert "gradients" not in subject.found
