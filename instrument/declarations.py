@@ -206,6 +206,8 @@ class _Conventions(_Common):
     dropout does. True: the natural one; base-2: divided by log 2."""
     log_sum_exp_layout: str | None = None
     """The order of its axes, where it is another: 'bsh' is (batch, q_len, heads), 'sh' that of layout='shd'."""
+    empty_log_sum_exp: Literal["-inf", "inf"] = "-inf"
+    """That of a query that may attend to nothing and has no sink: 'inf' as in flash-attention."""
     weights: bool | None = None
     """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None
@@ -242,6 +244,7 @@ class Attention(Declaration, _Conventions):
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),
         "log_sum_exp": (True, False, BASE_2, None),
+        "empty_log_sum_exp": ("-inf", "inf"),
     }
     EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES, "returns": RETURNED}
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.errors import SubjectError
+from headcheck.reference.attention import attention
 from headcheck.verdict import Hint
 
 
@@ -240,3 +241,29 @@ def test_what_is_none_unless_it_is_asked_for_is_judged(function: Any, broken: li
     verdict = verdict_of(function, ("returned-weights-are", "log-sum-exp-is"))
     assert [row.name_in_role for row in verdict.broken] == broken, repr(verdict)
     assert "holds" in {row.outcome for row in verdict.laws} or broken
+
+
+def as_flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool = False, return_lse: bool = False
+) -> Any:
+    """The log-sum-exp is +inf before the first key, of which there may be none."""
+    seen = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(key.shape[2] - query.shape[2])
+    given = attention(query, key, value, may_attend=seen if causal else None)
+    found = given.log_sum_exp.masked_fill(given.log_sum_exp == -math.inf, math.inf)
+    return (given.output, found) if return_lse else given.output
+
+
+def test_a_log_sum_exp_of_no_keys_that_is_inf_is_hinted_at_and_declared() -> None:
+    """A short run reaches a row without keys; what is declared is held to."""
+    laws = ("log-sum-exp", "empty-axes", "recording-gradients")
+    undeclared = verdict_of(headcheck.Attention(as_flash_attention, causal="bottom-right"), laws)
+    assert [row.name_in_role for row in undeclared.broken] == [
+        "accuracy/empty-axes-are-allowed-or-refused",
+        "features/log-sum-exp-is-within-the-bound",
+    ], repr(undeclared)
+    hint = "the log-sum-exp of no keys is inf: --declare empty_log_sum_exp=inf if that is what you mean"
+    assert [note for note in undeclared.notes if isinstance(note, Hint)] == [hint]
+    declared = headcheck.Attention(as_flash_attention, causal="bottom-right", empty_log_sum_exp="inf")
+    assert (verdict := verdict_of(declared, laws)).conforms, repr(verdict)
+    with_minus_inf = headcheck.Attention(in_base_two, log_sum_exp="base-2", empty_log_sum_exp="inf")
+    assert verdict_of(with_minus_inf, "empty-axes").verdict == "breaks"

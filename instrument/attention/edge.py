@@ -325,6 +325,9 @@ class Edge(Abilities):
             extras[name] = self.rows_in_order(extra, name).reshape(_whole(x)[name])
         if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
             extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)
+        if "log_sum_exp" in extras and self.declaration.empty_log_sum_exp == "inf":
+            found = extras["log_sum_exp"]
+            extras["log_sum_exp"] = torch.where(found.isinf(), -found, found)
         answer = Answer(output, extras.get("log_sum_exp"), extras.get("weights"))
         if self.declaration.grouped_heads == "tiled" and x.group > 1:
             return each_part(answer, lambda part: from_tiled(part, x.kv_heads))

@@ -96,6 +96,15 @@ def rare_lengths(case: Case) -> Case:
     return small.but(q_len=18 + case.seed % 43, kv_len=18 + case.seed // 43 % 47)
 
 
+def without_keys_for_some(case: Case) -> Case:
+    """With queries that may attend to nothing: masked from all keys, or before the first one if the last ones meet."""
+    if case.seed % 2:
+        return case if case.mask in DEAD_ROWS else case.but(mask="some-dead-rows", is_causal=False)
+    if case.is_causal and case.q_len > case.kv_len:
+        return case
+    return causal(at_most(kv_len=33)(case).but(q_len=40))
+
+
 def hiding_blocks(case: Case) -> Case:
     """With a mask that hides whole blocks, the first 140 of 200 keys, and the other axes small."""
     small = at_most(batch=1, q_len=5, head_dim=4, value_dim=4)(not_causal(case))

@@ -169,14 +169,33 @@ def _band_note(trial: AttentionSubject) -> str:
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
     """Whether a returned log-sum-exp is right as that of base 2, or with its axes in another order."""
-    if not trial.has("log_sum_exp") or _right_log_sum_exp(trial):
+    if not trial.has("log_sum_exp"):
         return ""
+    if _right_log_sum_exp(trial):
+        return _empty_log_sum_exp_note(trial)
     if _right_log_sum_exp(trial, log_sum_exp=BASE_2):
         return f"the log-sum-exp is divided by log 2: --declare log_sum_exp={BASE_2} if that is what you mean"
     for axes in permutations(axis for axis in "bhs" if axis in trial.declaration.layout):
         if _right_log_sum_exp(trial, log_sum_exp_layout="".join(axes)):
             return f"the axes of the log-sum-exp are in another order: --declare log_sum_exp_layout={''.join(axes)}"
     return ""
+
+
+def _empty_log_sum_exp_note(trial: AttentionSubject) -> str:
+    """Whether a log-sum-exp that is right elsewhere is +inf where there are no keys."""
+    # No keys at all may end it: then a law will say so.
+    if not asked_apart(lambda: _is_inf_without_keys(trial), trial.device):
+        return ""
+    return "the log-sum-exp of no keys is inf: --declare empty_log_sum_exp=inf if that is what you mean"
+
+
+def _is_inf_without_keys(trial: AttentionSubject) -> bool:
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
+    try:
+        found = trial.log_sum_exp(x.but(key=x.key[:, :, :0], value=x.value[:, :, :0]))
+    except (LawBroken, NotApplicable):
+        return False
+    return bool(found.isposinf().all())
 
 
 def _right_log_sum_exp(trial: AttentionSubject, **conventions: str) -> bool:

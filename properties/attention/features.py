@@ -13,6 +13,7 @@ from headcheck.attention.given import (
     unmasked,
     wide_heads,
     without_causal,
+    without_keys_for_some,
 )
 from headcheck.attention.inputs import Inputs, slopes
 from headcheck.attention.readout import reading_the_weights
@@ -171,10 +172,11 @@ def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:
         one_in(3, having(sinks=True), one_of("values", "very-negative")),
         one_in(4, having(q_len=1, heads=4, kv_heads=2)),
         one_in(3, long_rows),
+        one_in(4, without_keys_for_some),
     ),
 )
 def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The returned log-sum-exp is the natural logarithm of the softmax's denominator; -inf where no key gives zeros."""
+    """The returned log-sum-exp is the natural logarithm of the softmax's denominator; of no keys -inf, or as declared."""
     exact, bound = x.problem.attended.log_sum_exp, attention.log_sum_exp_bound(x)
     return within(attention.log_sum_exp(x), exact, bound, "log-sum-exp")
 

@@ -35,6 +35,12 @@ def _equal_where_dead(call: Call, scores: Tensor, do: clean.Steps) -> Tensor:
     return torch.softmax(scores.masked_fill(dead, 0.0), dim=-1)
 
 
+def _inf_without_keys(call: Call, scores: Tensor) -> Tensor:
+    """The log-sum-exp, +inf in a row without keys."""
+    found = clean.lse(call, scores)
+    return found.masked_fill(found == NEVER, -NEVER)
+
+
 @variant("True blocks a key.", declares={"true_means": "block"}, replaces=clean.mask)
 def true_blocks(call: Call) -> Tensor | None:
     return None if call.mask is None else ~call.mask
@@ -68,6 +74,15 @@ def heads_tiled_with_sinks_and_slopes(call: Call, x: Tensor) -> Tensor:
 )
 def log_sum_exp_of_base_two(call: Call, scores: Tensor) -> Tensor:
     return clean.lse(call, scores) / math.log(2)
+
+
+@variant(
+    "The log-sum-exp of a query without keys is +inf, as in flash-attention.",
+    declares={"empty_log_sum_exp": "inf", "causal": "bottom-right"},
+    features=("return_lse",),
+)
+def log_sum_exp_of_no_keys_is_inf(call: Call) -> Any:
+    return clean.attention(call, causal=_aligned_right, lse=_inf_without_keys)
 
 
 @variant("The length stands before the heads.", declares={"layout": "bshd"})
