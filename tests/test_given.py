@@ -69,6 +69,10 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
         given.rare_lengths,
         lambda c: (c.q_len, c.kv_len) == (18 + c.seed % 43, 18 + c.seed // 43 % 47) and c.head_dim <= 8,
     ),
+    "without_keys_for_some": (
+        given.without_keys_for_some,
+        lambda c: c.mask in DEAD_ROWS if c.seed % 2 else c.is_causal and c.q_len > c.kv_len,
+    ),
     "hiding_blocks": (
         given.hiding_blocks,
         lambda c: (c.kv_len, c.mask, c.is_causal) == (200, "dead-prefix", False) and c.q_len <= 5,
