@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headcheck import heard
 from headcheck.comparison import Failure, LawBroken, NotApplicable
-from headcheck.errors import SubjectError
+from headcheck.errors import SubjectError, first_line_of
 from headcheck.signatures import parameters_of
 from headcheck.time_limits import OutOfTime, time_limit
 
@@ -48,7 +48,7 @@ class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
     def __init__(self, problem: BaseException, cure: str = "") -> None:
-        first_line = ADDRESS.sub("", str(problem).strip().split("\n", 1)[0])
+        first_line = ADDRESS.sub("", first_line_of(problem))
         said = f"raised {type(problem).__name__}" + (f": {first_line}" if first_line else "")
         super().__init__(f"{said} ({cure})" if cure else said)
         self.problem = problem

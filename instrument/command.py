@@ -1,6 +1,7 @@
 """The command `headcheck`: a thin front of the engine. It returns 0, 1 or 2, and shows no traceback."""
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -41,13 +42,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return say(f"headcheck: interrupted before the end{_kept(arguments)}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 2
     except Exception as problem:  # noqa: BLE001 - whatever it is, it is told in one way.
+        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            _write_no_more()
+            return say(f"headcheck: cannot write: {problem.strerror}")
         what = f"{type(problem).__name__}: {problem}"
         return say(
             f"headcheck: this is a bug in headcheck, please report it: {what}\n{traceback.format_exc()}"
         )
+
+
+def _write_no_more() -> None:
+    """What is still to be written when the process ends goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _kept(arguments: argparse.Namespace) -> str:

@@ -11,3 +11,11 @@ class SubjectError(HeadcheckError):
 
 class CaseError(HeadcheckError):
     """A case that was typed cannot be read."""
+
+
+def first_line_of(problem: BaseException) -> str:
+    """What an exception says first; nothing, where even that raises."""
+    try:
+        return str(problem).strip().split("\n", 1)[0]
+    except Exception:  # noqa: BLE001 - it is the subject's own.
+        return ""

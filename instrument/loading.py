@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from zlib import crc32
 
-from headcheck.errors import SubjectError
+from headcheck.errors import SubjectError, first_line_of
 from headcheck.recognising import is_declaration, is_module_class, role_name
 from headcheck.roles import role as role_named
 from headcheck.subjects import builtins, families
@@ -136,8 +136,24 @@ def _file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         sys.modules.pop(name, None)
-        raise _import_failed(str(path), problem) from problem
+        raise _import_failed(str(path), problem, _in_its_package(path, problem)) from problem
     return module
+
+
+def _in_its_package(path: Path, problem: BaseException) -> str:
+    """How a file of a package is named whose relative imports failed."""
+    if not isinstance(problem, ImportError) or not (path.resolve().parent / "__init__.py").is_file():
+        return ""
+    root, dotted = place_in_its_package(path.resolve())
+    return f"; it is part of a package: name it as {dotted}:NAME, with {root} as the working directory"
+
+
+def place_in_its_package(file: Path) -> tuple[Path, str]:
+    """The folder that must be on the path, and the dotted name of the file from there."""
+    root, name = file.parent, file.stem
+    while (root / "__init__.py").is_file():
+        root, name = root.parent, f"{root.name}.{name}"
+    return root, name
 
 
 @contextmanager
@@ -156,26 +172,33 @@ def _importable(directory: Path) -> Iterator[None]:
             sys.path.append(path)
 
 
-def _import_failed(what: str, problem: BaseException) -> SubjectError:
+def _import_failed(what: str, problem: BaseException, cure: str = "") -> SubjectError:
     if isinstance(problem, SyntaxError):
-        return SubjectError(f"{problem.filename}, line {problem.lineno}: syntax error: {problem.msg}")
-    first_line = str(problem).strip().split("\n", 1)[0]
+        line = f", line {problem.lineno}" if problem.lineno else ""
+        return SubjectError(f"{problem.filename or what}{line}: syntax error: {problem.msg}")
+    first_line = first_line_of(problem)
     ours = (__file__, "<frozen importlib")
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if not f.filename.startswith(ours)]
     inside = [f for f in frames if "importlib" not in f.filename]
     where = f" ({inside[-1].filename}, line {inside[-1].lineno})" if inside else ""
-    return SubjectError(f"importing {what} failed{where}: {type(problem).__name__}: {first_line}")
+    return SubjectError(f"importing {what} failed{where}: {type(problem).__name__}: {first_line}{cure}")
 
 
 def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
     found: Any = module
     for name in dotted.split("."):
-        if not hasattr(found, name):
+        try:
+            found = getattr(found, name)
+        except AttributeError as problem:
             public = [each for each in dir(found) if not each.startswith("_")]
-            own = [each for each in public if callable(getattr(found, each, None))]
+            here = (
+                vars(found) if hasattr(found, "__dict__") else {}
+            )  # One that is made when asked for may raise.
+            own = [each for each in public if callable(here.get(each))]
             hint = _similar(name, public) or f"it has: {', '.join(own[:8]) or 'nothing to call'}"
-            raise SubjectError(f"{place} has no attribute {name!r} ({hint})")
-        found = getattr(found, name)
+            raise SubjectError(f"{place} has no attribute {name!r} ({hint})") from problem
+        except Exception as problem:
+            raise _import_failed(f"{place}:{name}", problem) from problem
     return found
 
 

@@ -1,9 +1,12 @@
 """What is to be judged and how: everything a process needs to start judging, and nothing that it makes."""
 
+import os
 import platform
 import shlex
 import sys
+import sysconfig
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from headcheck import __version__, heard
@@ -231,7 +234,7 @@ def require_device(device: str) -> None:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise HeadcheckError(f"torch cannot compute on {device!r} here: no CUDA device; {cure}")
     try:
-        torch.empty(1, device=device)
+        float(torch.zeros(1, device=device))  # A device may have sizes, and no numbers.
     except (RuntimeError, AssertionError, ValueError) as problem:
         raise HeadcheckError(f"torch cannot compute on {device!r} here; {cure}") from problem
 
@@ -261,4 +264,14 @@ def _importable_as(subject: Any) -> str | None:
     found: Any = sys.modules[module]
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{module}:{name}" if found is subject else None
+    return f"{_place_of(module)}:{name}" if found is subject else None
+
+
+def _place_of(module: str) -> str:
+    """The module's name; of one that only who runs has on the path, as pytest does, its file as seen from here."""
+    file = getattr(sys.modules[module], "__file__", None)
+    if "." in module or not file or not file.endswith(".py"):
+        return module
+    folder = Path(file).resolve().parent
+    installed = {Path(each).resolve() for each in sysconfig.get_paths().values()}
+    return module if folder == Path.cwd() or folder in installed else os.path.relpath(file)

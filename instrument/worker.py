@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from headcheck.calling import Clock
 from headcheck.engine import Engine, Judged, describe
@@ -108,6 +111,9 @@ def leave_the_terminal() -> None:
     os.dup2(sys.stdout.fileno(), 1)
     warnings.simplefilter("ignore")  # Laws give rows of one number, and nothing but zeros.
     torch.set_num_threads(1)
+    # What Hypothesis keeps between runs would stand in the user's folder.
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / f"headcheck-{user}")
 
 
 def _let_it_speak() -> None:

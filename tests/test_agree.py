@@ -42,9 +42,9 @@ def row_of(pair: str, law: str = OUTPUTS) -> LawResult:
     return Engine(role, subject, TINY, 0, lambda law, case: str(case)).judge(all_laws()[law])
 
 
-def verdict_of(*names: str, laws: tuple[str, ...] = FEW) -> FamilyVerdict:
+def verdict_of(*names: str, laws: tuple[str, ...] = FEW, asked_for: tuple[str, ...] = ()) -> FamilyVerdict:
     plan = make_plan(names[0], profile=PROFILES["quick"], dtype="float32")
-    return judge_family(names, plan, laws=laws)
+    return judge_family(names, plan, laws=laws, asked_for=asked_for)
 
 
 # Pairs
@@ -232,6 +232,10 @@ def test_what_cannot_be_had_is_no_member_and_no_pass(capsys: pytest.CaptureFixtu
     verdict = verdict_of("torch-sdpa", "reference", "no-such-subject")
     assert "no built-in subject" in verdict.members[2].reason
     assert len(verdict.pairs) == 1
+    assert verdict.exit_code == 0
+    of_all = verdict_of("torch-sdpa", "reference", "no-such-subject", asked_for=("no-such-subject",))
+    assert of_all.exit_code == 2
+    assert of_all.unfinished.startswith("no-such-subject: there is no built-in subject")
     assert main(["agree", "reference", "no-such-subject"]) == 2
     assert "agreement needs two subjects, and 1 can be had here" in capsys.readouterr().err
 

@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -221,6 +223,20 @@ def test_an_unwritable_result_is_found_out_before_the_work(tmp_path: Path) -> No
     assert time.monotonic() - began < 30
     assert main([f"{KERNELS}:rigth", "--json", str(tmp_path / "new.json")]) == 2
     assert not (tmp_path / "new.json").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_no_bug() -> None:
+    """One line, and exit code 2."""
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "headcheck", "laws"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (run.returncode, run.stderr) == (2, "headcheck: cannot write: No space left on device\n")
 
 
 def test_the_verdict_is_shown_though_the_json_cannot_be_written(

@@ -233,6 +233,37 @@ def test_a_file_that_cannot_be_imported_names_the_line(tmp_path: Path, code: str
         load(f"{tmp_path}/kernel.py:f")
 
 
+def test_a_file_of_a_package_is_named_by_its_package(tmp_path: Path) -> None:
+    """Its relative imports fail where it is named as a file."""
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "attend.py").write_text("from .base import softmax\n")
+    with pytest.raises(
+        SubjectError, match=r"name it as kernels\.attend:NAME, with .* as the working directory"
+    ):
+        load(f"{package / 'attend.py'}:attention")
+
+
+def test_what_a_module_makes_when_asked_for_may_raise(tmp_path: Path) -> None:
+    """Be it the attribute that is asked for, or another one of which a hint would tell."""
+    file = tmp_path / "lazy.py"
+    file.write_text(
+        "def __getattr__(name):\n"
+        "    if name == 'attention':\n"
+        "        raise ImportError('needs a package')\n"
+        "    raise AttributeError(name)\n"
+        "def __dir__():\n"
+        "    return ['attention']\n"
+    )
+    with pytest.raises(
+        SubjectError, match=r"importing .*lazy.py:attention failed.*ImportError: needs a package"
+    ):
+        load(f"{file}:attention")
+    with pytest.raises(SubjectError, match=r"has no attribute 'attentoin' .did you mean attention"):
+        load(f"{file}:attentoin")
+
+
 def test_the_role_is_the_declarations() -> None:
     """A declaration says its role; a role asked for against it is refused, and a plain callable takes it."""
     declared = Attention(load(f"{KERNELS}:right")[0])

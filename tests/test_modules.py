@@ -259,6 +259,38 @@ def test_a_causal_mask_that_is_the_callers_is_told_apart_from_padding() -> None:
     )
 
 
+def test_a_token_that_is_padding_is_told_where_no_mask_is_given() -> None:
+    """Its laws are asked once it is declared."""
+
+    class Padded(Pair):
+        src_pad_idx = 0
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(source, target)
+
+    notes = role("seq2seq").prepare(headcheck.Seq2Seq(Padded), dtypes=(), device="cpu", seed=0)[1]
+    assert any(note.startswith("token 0 is taken for padding, and stands in no sequence") for note in notes)
+
+
+def test_a_causal_mask_of_the_callers_is_named_for_a_decoder() -> None:
+    """It does not hide the future by itself, and with the mask that it takes it does."""
+
+    class Told(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True)
+
+        def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None = None) -> Tensor:
+            hidden = (
+                None if tgt_mask is None else ~tgt_mask.expand(-1, x.shape[1], -1).repeat_interleave(2, 0)
+            )
+            return self.layer(x, memory, tgt_mask=hidden)
+
+    declaration = headcheck.Decoder(Told, mask_rank=3)
+    notes = role("decoder").prepare(declaration, dtypes=(), device="cpu", seed=0)[1]
+    assert f"a plain call is right with --declare causal_mask=True, {IF_MEANT}" in notes
+
+
 def test_tokens_whose_length_comes_first_are_told() -> None:
     """By calls of both orders; a batch that mixes is no such order."""
 

@@ -100,7 +100,7 @@ def test_a_mask_of_self_attention_is_tried_there() -> None:
     """Where another mask belongs to keys of another sequence, that one is given in cross calls."""
     found = prepared(MultiHeadAttention(AMaskForEachSequence)).found
     assert found.of_self
-    assert set(found.mask_shapes) == {"qk", "b1qk", "bhqk", "bqk", "b11k"}
+    assert set(found.mask_shapes) == {"qk", "b1qk", "bhqk", "bqk", "b11k", "b1k"}
     assert not of_corpus("Whole").found.of_self
 
 

@@ -26,11 +26,18 @@ class Listed(nn.Module):
 
 
 def test_layers_of_a_stack_are_given_what_the_one_before_gave() -> None:
-    """By keyword, too; experts or heads beside each other are none, and one that is never called is one of them."""
+    """By keyword, too; those that attend are a stack however they are called, and one that never is is one of them."""
     x = torch.randn(1, 2, 8)
-    for how, names in (("whole", ["layers"]), ("short", ["layers"]), ("beside", [])):
+    for how in ("whole", "short", "beside"):
         module = Listed(how)
-        assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == names  # type: ignore[misc]
+        assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == ["layers"]  # type: ignore[misc]
+
+
+def test_experts_beside_each_other_are_no_stack() -> None:
+    """An expert that no token is given has no influence, and need not have any."""
+    experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+    x = torch.randn(1, 2, 8)
+    assert stacks_in(experts, lambda: experts[0](x) + experts[1](x)) == []
 
 
 def test_a_list_may_hold_none() -> None:

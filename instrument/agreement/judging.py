@@ -35,10 +35,12 @@ def judge_family(
     laws: Sequence[str] = (),
     watcher: Watcher | None = None,
     left_out: Sequence[str] = (),
+    asked_for: Sequence[str] = (),
 ) -> FamilyVerdict:
     """Observe each subject, then judge each by the laws of attention and each pair by those of agreement.
 
-    plan: how to judge; its subject is not looked at. laws: parts of law ids; all laws by default.
+    plan: how to judge; its subject is not looked at. laws: parts of law ids; all laws by default. asked_for: the
+    subjects that were named one by one: without any of them the verdict is not whole.
     HeadcheckError: fewer than two of the subjects can be had here, or no law has such an id.
     """
     began, watcher = time.perf_counter(), watcher or Watcher()
@@ -62,7 +64,8 @@ def judge_family(
             unfinished = f"interrupted after {sum(map(len, rows.values()))} of {len(tasks)} laws"
         if workers.bugs:
             unfinished = f"a bug in headcheck, please report it: {workers.bugs[0]}"
-        unfinished = unfinished or workers.unfinished
+        missing = [f"{name}: {met[name]}" for name in asked_for if isinstance(met[name], str)]
+        unfinished = unfinished or workers.unfinished or "; ".join(missing)
     return FamilyVerdict(
         members=[_standing(name, found, rows[name]) for name, found in met.items()],
         pairs=[Agreement(one, other, rows[f"{one}=={other}"]) for one, other in combinations(here, 2)],

@@ -1,5 +1,6 @@
 """The verdict of a family as text: deviations first, then who keeps which laws, who agrees with whom, and why."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -85,9 +86,9 @@ def each_side(pair: str, row: LawResult) -> list[str]:
     if "==" not in pair or row.counterexample is None:
         return []
     law = SAME_CASE[row.name]
+    case = str(row.counterexample.case)
     return [
-        f"{name} alone: headcheck replay {name} {law} '{row.counterexample.case}'"
-        for name in pair.split("==")
+        f"{name} alone: {shlex.join(['headcheck', 'replay', name, law, case])}" for name in pair.split("==")
     ]
 
 

@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
             laws=arguments.law,
             watcher=progress,
             left_out=left_out,
+            asked_for=[name for name in names if name in arguments.subjects],
         )
     console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
     if arguments.quiet:

@@ -357,6 +357,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
             *token_hints.settled_masks(
                 subject, lambda each: each.find_form("is_real", _padded("right")), partial(right, plain=plain)
             ),
+            *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length), range(1, LONGEST + MARGIN + 1)),
             *subject.settle_batch(lambda batch: _plain(batch, 3), subject.module),
             *token_caches.find(subject, plain, _padded("left")),

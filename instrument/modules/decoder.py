@@ -177,6 +177,7 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
     """Case, declaration and subject of a decoder."""
 
     name = "decoder"
+    plain_call = "f(x, memory)"
     other_word = "encoder"
     inputs = 2
     case = DecoderCase

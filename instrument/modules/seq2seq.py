@@ -367,6 +367,7 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
     def notes(self, subject: Seq2SeqSubject) -> list[str]:
         return [
             *settled_masks(subject, _find_forms, _padding_is_nothing),
+            *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)),
             *subject.settle_batch(lambda batch: _plain(batch, 3, 3), subject.module),
         ]

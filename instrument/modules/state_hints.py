@@ -18,8 +18,9 @@ CANDIDATES: tuple[dict[str, Any], ...] = (
     {"true_means": "real"},
     {"mask_kind": "additive"},
     {"batch_first": False},
+    {"causal_mask": True},
 )
-"""Each is tried alone, and left out where that field is declared."""
+"""Each is tried alone, and left out where that field is declared, or there is none."""
 ALIKE = 1e-3
 """The share of the largest number up to which two answers are alike: a wrong convention moves far more."""
 
@@ -34,7 +35,7 @@ def settled_masks(subject: Any, find: Callable[[Any], Iterable[str]]) -> list[st
         return notes
     for candidate in CANDIDATES:
         ((field, value),) = candidate.items()
-        if getattr(subject.declaration, field) is not None:
+        if getattr(subject.declaration, field, "none") is not None:
             continue
         try:
             other = type(subject)(
@@ -77,15 +78,23 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
 
 
 def _is_right(subject: Any) -> bool:
-    """Whether sequences do not hear each other, nor what is padding in them or in their memory."""
+    """Whether sequences do not hear each other, nor padding, in their memory neither, nor a decoder the future."""
     x = subject.plain(3, 5, subject.d_model)
     try:
         if not _alike(subject(x)[:1], subject(x.picked(torch.tensor([0])))):
+            return False
+        if hasattr(x, "memory") and not _later_unheard(subject, x):
             return False
         own = subject.lacks("is_real") or (_ends_unheard(subject, x) and _begins_unheard(subject, x))
         return bool(own) and (not subject.places.get("memory_is_real") or _memory_ends_unheard(subject, x))
     except (LawBroken, NotApplicable):
         return False
+
+
+def _later_unheard(subject: Any, x: Any) -> bool:
+    """Whether the first state of a decoder does not hear those behind it."""
+    other = x.but(x=torch.cat([x.x[:, :1], 1 - x.x[:, 1:]], dim=1))
+    return _alike(subject(x)[:, :1], subject(other)[:, :1])
 
 
 def _ends_unheard(subject: Any, x: Any) -> bool:

@@ -132,6 +132,14 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         ]
         return next(iter(marked), None) if declared is None else declared
 
+    def pad_notes(self) -> list[str]:
+        """A note on a token that is padding to the module, where no mask is given and it is not declared."""
+        pad = self.pad
+        if pad is None or self.declaration.pad_token is not None or any(map(self.has, self.MASKS)):
+            return []
+        asked = f"with --declare pad_token={pad} the laws of padding are asked"
+        return [f"token {pad} is taken for padding, and stands in no sequence; {asked}"]
+
     @property
     def sides(self) -> tuple[str, ...]:
         """On which sides a batch may be padded."""

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from headcheck.errors import HeadcheckError
+from headcheck.errors import HeadcheckError, first_line_of
+from headcheck.loading import place_in_its_package
 
 HERE = Path("tests") / "corpus.py"
 """Where a clone of the repository has its corpus."""
@@ -60,10 +61,13 @@ def load(path: Path) -> Corpus:
         raise HeadcheckError(
             f"there is no corpus {path}; run this in a clone of headcheck's repository, or name a file by --corpus"
         )
-    root, name = _importable(path.resolve())
+    root, name = place_in_its_package(path.resolve())
     sys.path.insert(0, str(root))
     try:
         module = import_module(name)
+    except Exception as problem:
+        said = f"{type(problem).__name__}: {first_line_of(problem)}"
+        raise HeadcheckError(f"cannot import the corpus {path}: {said}") from problem
     finally:
         sys.path.remove(str(root))
     if not hasattr(module, "WRONG") or not hasattr(module, "RIGHT"):
@@ -71,14 +75,6 @@ def load(path: Path) -> Corpus:
             f"{path} is no corpus: it must have WRONG and RIGHT, mappings from ids to entries"
         )
     return Corpus(module.WRONG, module.RIGHT)
-
-
-def _importable(file: Path) -> tuple[Path, str]:
-    """The folder that must be on the path, and the dotted name of the file from there."""
-    root, name = file.parent, file.stem
-    while (root / "__init__.py").is_file():
-        root, name = root.parent, f"{root.name}.{name}"
-    return root, name
 
 
 def held_out(name: str) -> bool:

@@ -5,28 +5,27 @@ are taken, what True says where the name of the mask leaves it open. What a name
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
 
 import torch
-from torch import Tensor
 
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
-from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
+from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
 from headcheck.modules.multi_head.masks import KEY_SHAPES
 from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.projections import Layout
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
 from headcheck.modules.multi_head.units import unit_that_explains
 from headcheck.modules.subject import problem_of
 from headcheck.signatures import not_recognised
 
-Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
 Outcome = tuple[bool | None, bool, bool]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
@@ -65,49 +64,6 @@ def _unit(build: Build, subject: MultiHeadSubject) -> float:
     return unit_that_explains(subject, [trial(build, subject, seed=n) for n in range(TRIALS)])
 
 
-def trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:
-    """A plain call in which no two axes that could be confused have the same length.
-
-    The batch is the longest, so that a mask of four axes does not pass through a slice that is meant for two.
-    """
-    heads = subject.heads or 3
-    head_dim = subject.d_model // heads if subject.d_model else 2
-    if subject.d_model is None:
-        heads, head_dim = subject.made_near(heads, head_dim)
-    q_len, kv_len, batch = [n for n in (4, 5, 6, 7) if n != heads][:3]
-    mode = "cross" if subject.has("cross") else "self"
-    case = MultiHeadCase(
-        dtype=subject.dtypes[0],
-        batch=batch,
-        heads=heads,
-        head_dim=head_dim,
-        q_len=q_len,
-        kv_len=kv_len,
-        mode=mode,
-        values="normal",
-        seed=1,
-    ).but(**changes)
-    return build(case.but(kv_len=q_len) if case.mode == "self" else case, subject)
-
-
-def masked_trial(build: Build, subject: MultiHeadSubject, **changes: object) -> MultiHeadInputs:
-    """A plain call with a mask: of self-attention where calls with another sequence ignore it."""
-    return trial(build, subject, **({"mode": "self"} if subject.found.of_self else {}), **changes)
-
-
-def agrees(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool | None:
-    """Whether a call gives the exact answer; None where it does not work at all."""
-    return agrees_with(subject, x, subject.exact(x))
-
-
-def agrees_with(subject: MultiHeadSubject, x: MultiHeadInputs, exact: Tensor) -> bool | None:
-    """Whether a call gives this answer; None where it does not work at all."""
-    try:
-        return not within(subject(x), exact, output_bound(x, subject.found.unit)).broken
-    except (SubjectRaised, LawBroken, NotApplicable):
-        return None
-
-
 def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
     """How fused and bare weights are laid out: the first way in which a plain call is right."""
     for layout in subject.layouts:
@@ -134,15 +90,25 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
         all_read, known = read, {each[2] for each in right} | {*UNAMBIGUOUS}
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
         found.read_otherwise = tuple(dict.fromkeys(shape for _, shape in all_read if shape not in known))
+        if any(
+            kind == "additive" for _, kind, _ in right
+        ):  # Added in one shape, and so in every one that is taken.
+            read += [("additive", shape) for shape in _wrong_numbers(outcome) if shape in UNAMBIGUOUS]
     elif not read:
         # Booleans are added as numbers, or raise: numbers are meant, and what becomes of them is for laws to judge.
-        wrong = [key[2] for key, (agreed, *_) in outcome.items() if agreed is False and key[1] == "additive"]
+        wrong = _wrong_numbers(outcome)
         read = [("additive", shape) for shape in wrong if not _means_one_and_zero(build, subject, shape)]
     found.mask_forms = tuple(
         (kind, shape)
         for shape in declared.mask_shapes or tuple(dict.fromkeys(shape for _, shape in read))
         for kind in declared.masks or [k for k, each in read if each == shape] or ["boolean"]
     )
+
+
+def _wrong_numbers(outcome: Mapping[tuple[str, str, str], Outcome]) -> list[str]:
+    """The shapes in which a mask of numbers is taken, and gives a wrong answer."""
+    wrong = (key[2] for key, (agreed, *_) in outcome.items() if agreed is False and key[1] == "additive")
+    return list(dict.fromkeys(wrong))
 
 
 def _hiding(build: Build, subject: MultiHeadSubject, means: Sequence[str], shapes: Sequence[str]) -> str:

@@ -10,9 +10,10 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
-from headcheck.modules.multi_head.finding import Build, agrees, find, hides_keys, masked_trial, trial
+from headcheck.modules.multi_head.finding import find, hides_keys
 from headcheck.modules.multi_head.masks import KEY_SHAPES
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
 from headcheck.verdict import IF_MEANT, Hint
 
 PLAIN: tuple[dict[str, Any], ...] = (
@@ -25,6 +26,11 @@ ORDERED = (
     "the order of the tokens counts, as with positions inside, and a plain call is right by no convention that is known; "
     "where that is meant, the module is judged without a reference by --role encoder --declare skip_path=False "
     "--declare positions=True"
+)
+DIFFERENT = (
+    "a plain call of equal tokens is right, and of different ones by no convention that is known, as where scores are "
+    "not scaled, or are of queries and keys that are normed; where that is meant, an instance is judged without a "
+    "reference by --role encoder --declare skip_path=False"
 )
 NO_WEIGHTS = (
     "what is returned second does not sum to one over the keys, as weights do: a plain call is right with"
@@ -86,6 +92,7 @@ def _of_positions(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
     except (SubjectRaised, LawBroken, NotApplicable):
         return
     if torch.allclose(before[:, last], after[:, last]):
+        yield Hint(DIFFERENT)
         return
     causal = torch.equal(before[:, 0], other[:, 0])
     said = " --declare full_context=False" if causal else ""

@@ -19,7 +19,7 @@ from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
 from headcheck.modules.weights import rates_of_dropout
-from headcheck.signatures import needed_by
+from headcheck.signatures import needed_by, parameters_of
 
 
 @dataclass
@@ -262,10 +262,17 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
 
     def masks_for(self, x: MultiHeadInputs) -> dict[str, Any]:
         """What is given of masks, by canonical names: tensors, and is_causal."""
-        masks = {**self._attn_mask(x), **self._key_mask(x)}
+        masks = {**self._not_causal(), **self._attn_mask(x), **self._key_mask(x)}
         if not x.sliced_masks:
             return masks
         return {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
+
+    def _not_causal(self) -> dict[str, Any]:
+        """is_causal=False for a module that is causal where nothing is said, and is not declared to be so always."""
+        takes = parameters_of(self.module.forward) or {} if self.module is not None else {}
+        flag = takes.get(str(self.places["is_causal"]))
+        said = flag is None or flag.default not in (None, True) or self.declaration.causal
+        return {} if said else {"is_causal": False}
 
     def _attn_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
         if x.may_attend is None and self.found.needs_mask:
