@@ -58,6 +58,11 @@ class Known:
         """Whether a law is one of those that it may break."""
         return any(fnmatchcase(law, each) for each in self.laws)
 
+    def covers(self, row: LawResult) -> bool:
+        """Whether a broken law is no news; a process that ended at no case of the law is more than a deviation."""
+        shown = row.counterexample
+        return self.speaks_of(row.id) and (shown is None or shown.case is not None)
+
     @property
     def told_as_fixed(self) -> str:
         return f"baseline: {self.subject} now keeps {', '.join(self.laws)}"
@@ -136,7 +141,7 @@ def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
     """Which broken laws are new, which are known, and which entries are fixed."""
     mine = known_of(verdict.subject, known)
     outcomes = {row.id: row.outcome for row in verdict.laws}
-    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.speaks_of(row.id)}
+    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.covers(row)}
     return Compared(
         verdict,
         new=[row for row in verdict.broken if row.id not in covered],

@@ -291,8 +291,11 @@ class Workers:
 
     def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
         """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
+        if self._crash:
+            return  # Another process of the crew has told.
         if self.plan.dtypes or self.unfinished:
             self._crash = f"{why} when it was first tried"
+            self.unfinished = f"{'not every' if self._met else 'no'} law could be judged: {self._crash}"
             self._met = self._met or loaded
             return
         dtype = loaded.declaration.get("dtypes", ["float32"])[0]

@@ -229,7 +229,7 @@ class Session:
 
     def known_reason(self, row: "LawResult") -> str:
         """Why a broken law is no news; '' where it is."""
-        return next((each.reason for each in self.baseline if each.speaks_of(row.id)), "")
+        return next((each.reason for each in self.baseline if each.covers(row)), "")
 
     @property
     def fixed(self) -> "list[Known]":

@@ -165,6 +165,7 @@ def test_a_subject_that_crashes_while_it_is_tried_breaks_one_law() -> None:
     crash = "the process ended with exit status 5 when it was first tried"
     assert (verdict.verdict, len(verdict.broken), verdict.broken[0].reason) == ("breaks", 1, crash)
     assert {row.reason for row in verdict.laws if row not in verdict.broken} == {f"not asked: {crash}"}
+    assert verdict.unfinished == f"no law could be judged: {crash}"
 
 
 def test_a_hang_that_nothing_ends_is_made_small() -> None:

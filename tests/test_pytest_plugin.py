@@ -134,3 +134,34 @@ def test_a_mistake_is_one_usage_error(
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if line]
     assert line.startswith(f"ERROR: {said}")
+
+
+DEVIATION = """
+[[deviation]]
+subject = "*"
+law = "attention/accuracy/*"
+reason = "a reason"
+kind = "bug"
+versions = ""
+reference = ""
+"""
+CRASH = """
+import os, torch
+calls = []
+def attention(query, key, value):
+    calls.append(1)
+    if len(calls) > 3: os._exit(7)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+"""
+
+
+def test_a_baseline_does_not_cover_a_crash_before_the_first_law(tmp_path: Path) -> None:
+    """It is booked on one law, which is listed; but no law was judged, and the run does not pass."""
+    (tmp_path / "crash.py").write_text(CRASH)
+    (tmp_path / "known.toml").write_text(DEVIATION)
+    options = ("--subject", "crash.py:attention", *QUICK, "--headcheck-baseline", "known.toml")
+    done = pytest_run(tmp_path, "--pyargs", "headcheck.properties", *options, "-k", "default-scale")
+    assert "1 failed" in done.stdout
+    ended = "the process ended with exit status 7 when it was first tried"
+    assert f"NOT FINISHED: no law could be judged: {ended}" in done.stdout
+    assert done.returncode == 1
