@@ -201,6 +201,14 @@ def test_a_listed_deviation_that_is_gone_is_told_in_one_line():
     assert compared.lines("F") == ["baseline: mine now keeps attention/masks/*: take it out of F"]
 
 
+def test_a_narrowed_or_unfinished_run_says_of_no_deviation_that_it_is_gone():
+    """It may show in a dtype that was not asked for, or in a law that had no turn."""
+    all_hold = verdict(*(row(law.id, "holds") for law in choose("attention", ["attention/masks/"])))
+    assert compare(all_hold, [KNOWN]).fixed == [KNOWN]
+    assert compare(all_hold, [KNOWN], narrowed=True).exit_code == 0
+    assert compare(replace(all_hold, unfinished="judged in float32 only"), [KNOWN]).exit_code == 2
+
+
 def test_known_deviations_do_not_finish_what_is_unfinished():
     """Where laws were left out, that nothing new broke says nothing: untested, as in the pytest plugin."""
     interrupted = replace(verdict(row("attention/masks/a", "breaks")), unfinished="interrupted")
