@@ -123,8 +123,13 @@ class Workers:
             del looked_at[task.law_id]
             yield row
             if time.monotonic() > self.until:
-                self._waiting.clear()
+                self._waiting = deque(each for each in self._waiting if each.fatal)
         yield from looked_at.values()
+
+    def seen(self) -> list[LawResult]:
+        """The crashes of which a smaller case is still looked for: they are findings for who does not wait for it."""
+        tasks = [*self._waiting, *(worker.task for worker in self._crew)]
+        return [task.fatal for task in tasks if task and task.fatal]
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""

@@ -1,6 +1,7 @@
 """A subject that crashes, hangs or eats memory is a finding, and the other laws are judged all the same."""
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
@@ -449,6 +450,50 @@ def test_a_time_box_covers_examples_and_shrinking() -> None:
     assert time.monotonic() - began < 60
     assert (broken.outcome, other.outcome) == ("breaks", "holds")
     assert 0 < other.examples <= 200
+
+
+class SetsOff(Watcher):
+    """Tells all processes when to crash: a little before the time box ends."""
+
+    def __init__(self, crash_at: Any, fuzz_s: float) -> None:
+        self.crash_at, self.fuzz_s = crash_at, fuzz_s
+
+    def expect(self, laws: int) -> None:
+        if self.crash_at.value == math.inf:
+            self.crash_at.value = time.monotonic() + self.fuzz_s - 0.5
+
+
+@pytest.mark.parametrize("seeded", [5000, 3], ids=["in the first pass", "in a later one"])
+def test_a_crash_at_the_end_of_a_time_box_is_a_finding(seeded: int) -> None:
+    """A row that comes when the time is over does not throw away what waits to be made smaller."""
+    crash_at, crashed = multiprocessing.Value("d", math.inf), multiprocessing.Value("i", 0)
+    waiting, slow_s = multiprocessing.Array("d", 2), [2.0]
+
+    def both_in_work(mine: bool) -> bool:
+        """Each law waits a moment for the other."""
+        since = waiting[mine] = time.monotonic()
+        while waiting[not mine] < since - 0.1 and time.monotonic() < since + 0.1:
+            time.sleep(0.001)
+        return waiting[not mine] >= since - 0.1
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        one_key = key.shape[2] == 1
+        if time.monotonic() > crash_at.value and not crashed.value and both_in_work(one_key):
+            crashed.value = 1
+            if one_key:
+                os._exit(9)
+        if crashed.value:
+            time.sleep(slow_s.pop() if slow_s else 0.0)  # One that starts now is late; the other ends soon.
+        elif slow_s:
+            slow_s[:] = [1.0]
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    profile = replace(TINY, seeded=seeded, drawn=0, limit_s=10.0)
+    with Workers(make_plan(attention, profile=profile, dtype="float32"), 2) as workers:
+        verdict = judged_apart(workers, LAWS, SetsOff(crash_at, 2.0), fuzz_s=2.0)
+    broken, other = one_key_and_masked(verdict)
+    assert (broken.outcome, other.outcome, crashed.value) == ("breaks", "holds", 1)
+    assert broken.reason.startswith("the process ended with exit status 9")
 
 
 def test_without_fork_a_fresh_process_imports_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:
