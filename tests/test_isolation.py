@@ -119,6 +119,37 @@ def test_eaten_memory_is_a_finding() -> None:
     assert broken.reason == "took more than 0.195 GiB of memory"
 
 
+def large_when_first_called() -> Callable[..., Tensor]:
+    """Right; what it keeps is made by its first call."""
+    kept: list[bytes] = []
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if not kept:
+            kept.append(b"x" * (300 << 20))
+            time.sleep(0.5)  # The parent looks at it meanwhile.
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    return attention
+
+
+def test_what_a_subject_takes_before_it_is_judged_is_no_fault() -> None:
+    """A large module and its copies are there when the first law is asked: the limit is of what is taken after."""
+    assert judged(large_when_first_called()).conforms
+
+
+def test_a_subject_too_large_to_be_tried_is_refused() -> None:
+    """It breaks no law: what helps is told."""
+    plan = make_plan(large_when_first_called(), dtype="float32", profile=TINY)
+    said = (
+        r"took more than 0\.0977 GiB of memory before any law .* a smaller configuration .* headcheck\.verify"
+    )
+    with (
+        Workers(plan, limits=replace(STRICT, to_prepare=100 << 20)) as workers,
+        pytest.raises(SubjectError, match=said),
+    ):
+        judged_apart(workers, LAWS)
+
+
 def test_a_fatal_case_is_made_small() -> None:
     """A case that ends the process is shrunk too: what is shown is the smallest that does."""
     crash = dangerous_with_one_key(lambda: os.kill(os.getpid(), signal.SIGSEGV))
