@@ -10,8 +10,8 @@
     intermittent = true                             # may be left out: it shows at some seeds only
 
 An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when all laws of its
-were asked, some are judged and none of them breaks, unless it is intermittent. Outside of its versions it says nothing:
-then what breaks is new.
+were asked, some are judged and none of them breaks, unless it is intermittent; never by a run that was not finished, or
+was asked for some dtypes only. Outside of its versions it says nothing: then what breaks is new.
 """
 
 import operator
@@ -58,6 +58,11 @@ class Known:
         """Whether a law is one of those that it may break."""
         return any(fnmatchcase(law, each) for each in self.laws)
 
+    def covers(self, row: LawResult) -> bool:
+        """Whether a broken law is no news; a process that ended at no case of the law is more than a deviation."""
+        shown = row.counterexample
+        return self.speaks_of(row.id) and (shown is None or shown.case is not None)
+
     @property
     def told_as_fixed(self) -> str:
         return f"baseline: {self.subject} now keeps {', '.join(self.laws)}"
@@ -74,7 +79,7 @@ class Compared:
     reasons: dict[str, str]
     """Of each that is known, why it is broken."""
     fixed: list[Known]
-    """Entries whose laws were judged, and none of them breaks."""
+    """Entries whose laws were judged in all that the subject supports, and none of them breaks."""
 
     @property
     def exit_code(self) -> int:
@@ -132,17 +137,21 @@ def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
     return not entry.intermittent and "holds" in found and not found & {"breaks", "not asked"}
 
 
-def compare(verdict: Verdict, known: Iterable[Known]) -> Compared:
-    """Which broken laws are new, which are known, and which entries are fixed."""
+def compare(verdict: Verdict, known: Iterable[Known], *, narrowed: bool = False) -> Compared:
+    """Which broken laws are new, which are known, and which entries are fixed.
+
+    narrowed: only some of the subject's dtypes were asked for; in the others an entry may still show.
+    """
+    whole = not (verdict.unfinished or narrowed)
     mine = known_of(verdict.subject, known)
     outcomes = {row.id: row.outcome for row in verdict.laws}
-    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.speaks_of(row.id)}
+    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.covers(row)}
     return Compared(
         verdict,
         new=[row for row in verdict.broken if row.id not in covered],
         known=[row for row in verdict.broken if row.id in covered],
         reasons=covered,
-        fixed=[each for each in mine if is_fixed(each, outcomes)],
+        fixed=[each for each in mine if whole and is_fixed(each, outcomes)],
     )
 
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ from headcheck.calling import never_returned
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.laws import Law, all_laws
 from headcheck.plan import Introduction, Plan
-from headcheck.processes import DYING_S, death, end, resident, start
+from headcheck.processes import DYING_S, death, end, machine_memory, resident, start
 from headcheck.roles import role as role_named
 from headcheck.verdict import Counterexample, LawResult
 from headcheck.worker import Task, work
@@ -35,7 +35,9 @@ class Limits:
     """What a worker may take."""
 
     memory_growth: int = 4 << 30
-    """Bytes of resident memory, over what it had when the subject was imported; watched on Linux."""
+    """Bytes of resident memory, over what it had when the subject was ready to be judged; watched on Linux."""
+    to_prepare: int = field(default_factory=lambda: machine_memory() // 2)
+    """The same from the import until then: what is made for the subject, and copied of it, is not its fault."""
     grace_s: float = 5.0
     """Seconds after the profile's limit, which reaches Python code only, until the process is ended."""
     import_s: float = 600.0
@@ -57,7 +59,7 @@ class _Worker:
     """Whether a call of the subject has come back."""
     ready: Introduction | None = None
     size: int = 0
-    """Resident bytes when the subject had been imported."""
+    """Resident bytes when the subject had been imported, and then when it was ready."""
     task: Task | None = None
     case: str | None = None
     limit_s: float = 0.0
@@ -123,8 +125,13 @@ class Workers:
             del looked_at[task.law_id]
             yield row
             if time.monotonic() > self.until:
-                self._waiting.clear()
+                self._waiting = deque(each for each in self._waiting if each.fatal)
         yield from looked_at.values()
+
+    def seen(self) -> list[LawResult]:
+        """The crashes of which a smaller case is still looked for: they are findings for who does not wait for it."""
+        tasks = [*self._waiting, *(worker.task for worker in self._crew)]
+        return [task.fatal for task in tasks if task and task.fatal]
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
@@ -227,6 +234,7 @@ class Workers:
             worker.answered = True
         elif kind == "ready":
             worker.ready = self._met = content
+            worker.size = resident(worker.process.pid)
 
     def _finished(self, worker: _Worker) -> Task:
         assert worker.task is not None
@@ -242,10 +250,15 @@ class Workers:
         return row
 
     def _grown(self, worker: _Worker) -> str:
-        """By how much a worker oversteps its limit of memory, if it does."""
-        if worker.size and resident(worker.process.pid) - worker.size > self.limits.memory_growth:
-            return f"took more than {self.limits.memory_growth / 2**30:.3g} GiB of memory"
-        return ""
+        """By how much a worker oversteps its limit of memory, if it does. SubjectError: it does before any law."""
+        allowed = self.limits.memory_growth if worker.ready else self.limits.to_prepare
+        if not worker.size or resident(worker.process.pid) - worker.size <= allowed:
+            return ""
+        grown = f"took more than {allowed / 2**30:.3g} GiB of memory"
+        if worker.ready:
+            return grown
+        cure = "a smaller configuration may do, and headcheck.verify in Python judges in the process, without a limit"
+        raise SubjectError(f"the subject {grown} before any law was asked: {cure}")
 
     def _late(self, worker: _Worker) -> str:
         """By how much a worker oversteps its limit of time, if it does."""
@@ -291,8 +304,11 @@ class Workers:
 
     def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
         """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
+        if self._crash:
+            return  # Another process of the crew has told.
         if self.plan.dtypes or self.unfinished:
             self._crash = f"{why} when it was first tried"
+            self.unfinished = f"{'not every' if self._met else 'no'} law could be judged: {self._crash}"
             self._met = self._met or loaded
             return
         dtype = loaded.declaration.get("dtypes", ["float32"])[0]

@@ -218,7 +218,7 @@ def judged_apart(
     workers.until = ends if fuzz_s else math.inf
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
-    unfinished, enough = "", False
+    unfinished, enough, interrupted = "", False, False
     try:
         for number in itertools.count():
             seed = plan.seed + number
@@ -233,6 +233,11 @@ def judged_apart(
             if enough or not open_laws or time.monotonic() >= ends:
                 break
     except KeyboardInterrupt:
+        interrupted = True
+    for row in () if enough else workers.seen():
+        rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
+        watcher.row(rows[row.id])
+    if interrupted:
         unfinished = f"{INTERRUPTED} after {len(rows)} of {len(laws)} laws"
     if enough:
         unfinished = f"stopped at the first broken law, {len(laws) - len(rows)} of {len(laws)} not judged"

@@ -171,6 +171,7 @@ class Prepared:
 
     def replayed(self, law: Law, text: str) -> LawResult:
         """One law on one case as it was printed; the row shows what was compared even where the law holds."""
+        self._require_role(law)
         engine, case = self.engine, self.engine.role.parse(text)
         if why := self._unspoken(law, case):
             return law.not_applicable(why)
@@ -195,6 +196,15 @@ class Prepared:
             dtypes=[case.dtype],
             counterexample=shown,
         )
+
+    def _require_role(self, law: Law) -> None:
+        """CaseError: it is a law of another role, which says nothing of this subject as it is called."""
+        judged = self.engine.role.name
+        if law.role != judged:
+            cure = f"--role {law.role} (role= in Python) judges it as that"
+            raise CaseError(
+                f"{law.id} is a law of the role {law.role}, the subject is judged as {judged}; {cure}"
+            )
 
     def _unspoken(self, law: Law, case: Recipe) -> str:
         """Why the law does not speak of a case, which may have been edited; '' where it does."""

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +99,14 @@ def resident(pid: int) -> int:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+def machine_memory() -> int:
+    """Bytes of memory that the machine has; more than any where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return sys.maxsize
 
 
 def death(exit_code: int | None) -> str:

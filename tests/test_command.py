@@ -25,6 +25,7 @@ RIGHT, WRONG = f"{KERNELS}:right", f"{KERNELS}:wrong_scale"
 PLAIN = ("--profile", "quick", "--dtype", "float32", "-n", "1")
 QUICK = (*PLAIN, "--law", "default-scale", "--law", "duplicated-keys")
 LAW = "attention/accuracy/default-scale-is-one-over-root-head-dim"
+SOFTMAX_LAW = "softmax/accuracy/output-is-within-the-bound"
 
 
 def verdict_of(subject: str, file: Path, *options: str) -> dict[str, Any]:
@@ -107,6 +108,7 @@ MISTAKES = {
     f"{RIGHT} --json /no/such/folder/v.json": "cannot write --json /no/such/folder/v.json: No such file",
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck --help`",
     f"replay {RIGHT} no-such-law x=1": "there is no law 'no-such-law'",
+    f"replay {RIGHT} {SOFTMAX_LAW} ''": "a law of the role softmax, the subject is judged as attention; --role softmax",
     f"replay {RIGHT} {LAW} kv_lem=2": "cannot read 'kv_lem=2' in the case",
     f"replay {RIGHT} {LAW} values=odd": "cannot read values=odd in the case: values is one of normal, ",
     f"replay {RIGHT} {LAW} head_dim=2 dtype=float31": "dtype is one of float32, float64, bfloat16, float16",

@@ -1,6 +1,7 @@
 """A subject that crashes, hangs or eats memory is a finding, and the other laws are judged all the same."""
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
@@ -118,6 +119,37 @@ def test_eaten_memory_is_a_finding() -> None:
     assert broken.reason == "took more than 0.195 GiB of memory"
 
 
+def large_when_first_called() -> Callable[..., Tensor]:
+    """Right; what it keeps is made by its first call."""
+    kept: list[bytes] = []
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if not kept:
+            kept.append(b"x" * (300 << 20))
+            time.sleep(0.5)  # The parent looks at it meanwhile.
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    return attention
+
+
+def test_what_a_subject_takes_before_it_is_judged_is_no_fault() -> None:
+    """A large module and its copies are there when the first law is asked: the limit is of what is taken after."""
+    assert judged(large_when_first_called()).conforms
+
+
+def test_a_subject_too_large_to_be_tried_is_refused() -> None:
+    """It breaks no law: what helps is told."""
+    plan = make_plan(large_when_first_called(), dtype="float32", profile=TINY)
+    said = (
+        r"took more than 0\.0977 GiB of memory before any law .* a smaller configuration .* headcheck\.verify"
+    )
+    with (
+        Workers(plan, limits=replace(STRICT, to_prepare=100 << 20)) as workers,
+        pytest.raises(SubjectError, match=said),
+    ):
+        judged_apart(workers, LAWS)
+
+
 def test_a_fatal_case_is_made_small() -> None:
     """A case that ends the process is shrunk too: what is shown is the smallest that does."""
     crash = dangerous_with_one_key(lambda: os.kill(os.getpid(), signal.SIGSEGV))
@@ -165,6 +197,7 @@ def test_a_subject_that_crashes_while_it_is_tried_breaks_one_law() -> None:
     crash = "the process ended with exit status 5 when it was first tried"
     assert (verdict.verdict, len(verdict.broken), verdict.broken[0].reason) == ("breaks", 1, crash)
     assert {row.reason for row in verdict.laws if row not in verdict.broken} == {f"not asked: {crash}"}
+    assert verdict.unfinished == f"no law could be judged: {crash}"
 
 
 def test_a_hang_that_nothing_ends_is_made_small() -> None:
@@ -448,6 +481,50 @@ def test_a_time_box_covers_examples_and_shrinking() -> None:
     assert time.monotonic() - began < 60
     assert (broken.outcome, other.outcome) == ("breaks", "holds")
     assert 0 < other.examples <= 200
+
+
+class SetsOff(Watcher):
+    """Tells all processes when to crash: a little before the time box ends."""
+
+    def __init__(self, crash_at: Any, fuzz_s: float) -> None:
+        self.crash_at, self.fuzz_s = crash_at, fuzz_s
+
+    def expect(self, laws: int) -> None:
+        if self.crash_at.value == math.inf:
+            self.crash_at.value = time.monotonic() + self.fuzz_s - 0.5
+
+
+@pytest.mark.parametrize("seeded", [5000, 3], ids=["in the first pass", "in a later one"])
+def test_a_crash_at_the_end_of_a_time_box_is_a_finding(seeded: int) -> None:
+    """A row that comes when the time is over does not throw away what waits to be made smaller."""
+    crash_at, crashed = multiprocessing.Value("d", math.inf), multiprocessing.Value("i", 0)
+    waiting, slow_s = multiprocessing.Array("d", 2), [2.0]
+
+    def both_in_work(mine: bool) -> bool:
+        """Each law waits a moment for the other."""
+        since = waiting[mine] = time.monotonic()
+        while waiting[not mine] < since - 0.1 and time.monotonic() < since + 0.1:
+            time.sleep(0.001)
+        return waiting[not mine] >= since - 0.1
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        one_key = key.shape[2] == 1
+        if time.monotonic() > crash_at.value and not crashed.value and both_in_work(one_key):
+            crashed.value = 1
+            if one_key:
+                os._exit(9)
+        if crashed.value:
+            time.sleep(slow_s.pop() if slow_s else 0.0)  # One that starts now is late; the other ends soon.
+        elif slow_s:
+            slow_s[:] = [1.0]
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    profile = replace(TINY, seeded=seeded, drawn=0, limit_s=10.0)
+    with Workers(make_plan(attention, profile=profile, dtype="float32"), 2) as workers:
+        verdict = judged_apart(workers, LAWS, SetsOff(crash_at, 2.0), fuzz_s=2.0)
+    broken, other = one_key_and_masked(verdict)
+    assert (broken.outcome, other.outcome, crashed.value) == ("breaks", "holds", 1)
+    assert broken.reason.startswith("the process ended with exit status 9")
 
 
 def test_without_fork_a_fresh_process_imports_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from headcheck.command import main
 from tests import kernels
 
 pytest_plugins = ["pytester"]
@@ -134,3 +135,48 @@ def test_a_mistake_is_one_usage_error(
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if line]
     assert line.startswith(f"ERROR: {said}")
+
+
+DEVIATION = """
+[[deviation]]
+subject = "*"
+law = "attention/accuracy/default-scale-*"
+reason = "a reason"
+kind = "bug"
+versions = ""
+reference = ""
+"""
+CRASH = """
+import os, torch
+calls = []
+def attention(query, key, value):
+    calls.append(1)
+    if len(calls) > 3: os._exit(7)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+"""
+
+
+def test_a_baseline_does_not_cover_a_crash_before_the_first_law(tmp_path: Path) -> None:
+    """It is booked on one law, which is listed; but no law was judged, and the run does not pass."""
+    (tmp_path / "crash.py").write_text(CRASH)
+    (tmp_path / "known.toml").write_text(DEVIATION)
+    options = ("--subject", "crash.py:attention", *QUICK, "--headcheck-baseline", "known.toml")
+    done = pytest_run(tmp_path, "--pyargs", "headcheck.properties", *options, "-k", "default-scale")
+    assert "1 failed" in done.stdout
+    ended = "the process ended with exit status 7 when it was first tried"
+    assert f"NOT FINISHED: no law could be judged: {ended}" in done.stdout
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float32", 0), ("", 1)], ids=["in-one-dtype", "in-all"])
+def test_a_deviation_is_gone_only_where_no_dtype_shows_it(tmp_path: Path, dtype: str, code: int) -> None:
+    """What holds in the dtypes that were asked for may break in the others: the command and pytest let it stand."""
+    (tmp_path / "known.toml").write_text(DEVIATION)
+    subject, known = f"{KERNELS}:right", str(tmp_path / "known.toml")
+    narrowed = ["--dtype", dtype] if dtype else []
+    command = [subject, "--profile", "quick", "--law", "default-scale", "-n", "1", "-q", "--baseline", known]
+    assert main([*command, *narrowed]) == code
+    options = ("--subject", subject, "--headcheck-profile", "quick", "--headcheck-baseline", known)
+    narrowed = ["--headcheck-dtype", dtype] if dtype else []
+    laws = ("--pyargs", "headcheck.properties", "-k", "default-scale")
+    assert pytest_run(tmp_path, *laws, *options, *narrowed).returncode == code

@@ -21,7 +21,7 @@ from headcheck.matrix import Record, chosen, judge_all, judged, read_records
 from headcheck.matrix_page import matrix_page
 from headcheck.recognising import is_declaration
 from headcheck.subjects import BuiltIn, builtins, families, named
-from headcheck.verdict import LawResult, Verdict
+from headcheck.verdict import Counterexample, LawResult, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 OTHERS = sorted(name for name, each in builtins().items() if set(each.needs) - {"torch"})
@@ -201,10 +201,26 @@ def test_a_listed_deviation_that_is_gone_is_told_in_one_line():
     assert compared.lines("F") == ["baseline: mine now keeps attention/masks/*: take it out of F"]
 
 
+def test_a_narrowed_or_unfinished_run_says_of_no_deviation_that_it_is_gone():
+    """It may show in a dtype that was not asked for, or in a law that had no turn."""
+    all_hold = verdict(*(row(law.id, "holds") for law in choose("attention", ["attention/masks/"])))
+    assert compare(all_hold, [KNOWN]).fixed == [KNOWN]
+    assert compare(all_hold, [KNOWN], narrowed=True).exit_code == 0
+    assert compare(replace(all_hold, unfinished="judged in float32 only"), [KNOWN]).exit_code == 2
+
+
 def test_known_deviations_do_not_finish_what_is_unfinished():
     """Where laws were left out, that nothing new broke says nothing: untested, as in the pytest plugin."""
     interrupted = replace(verdict(row("attention/masks/a", "breaks")), unfinished="interrupted")
     assert compare(interrupted, [KNOWN]).exit_code == 2
+
+
+def test_a_process_that_ended_at_no_case_is_no_known_deviation():
+    """It says nothing of the law on which it is booked, so that no entry for that law explains it."""
+    for case, exit_code in ((None, 1), ("kv_len=2", 0)):
+        shown = Counterexample(case, "", "process")
+        ended = replace(row("attention/masks/a", "breaks"), counterexample=shown)
+        assert compare(verdict(ended), [KNOWN]).exit_code == exit_code
 
 
 def test_an_entry_is_fixed_only_when_none_of_its_laws_breaks():

@@ -121,7 +121,7 @@ def _judged(
         verdict = judged_apart(
             workers, arguments.law, progress, arguments.fuzz or 0.0, exit_first=arguments.exitfirst
         )
-    compared = compare(verdict, known or ())
+    compared = compare(verdict, known or (), narrowed=bool(arguments.dtype))
     console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
     if not arguments.quiet:
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
