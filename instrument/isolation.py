@@ -35,7 +35,8 @@ class Limits:
     """What a worker may take."""
 
     memory_growth: int = 4 << 30
-    """Bytes of resident memory, over what it had when the subject was ready to be judged; watched on Linux."""
+    """Bytes of resident memory, over what it had when the subject was ready to be judged, and as much again as the
+    preparation took; watched on Linux."""
     to_prepare: int = field(default_factory=lambda: machine_memory() // 2)
     """The same from the import until then: what is made for the subject, and copied of it, is not its fault."""
     grace_s: float = 5.0
@@ -60,6 +61,8 @@ class _Worker:
     ready: Introduction | None = None
     size: int = 0
     """Resident bytes when the subject had been imported, and then when it was ready."""
+    taken: int = 0
+    """The most beyond it that was seen in between: a law copies the subject as the preparation does."""
     task: Task | None = None
     case: str | None = None
     limit_s: float = 0.0
@@ -251,13 +254,15 @@ class Workers:
 
     def _grown(self, worker: _Worker) -> str:
         """By how much a worker oversteps its limit of memory, if it does. SubjectError: it does before any law."""
-        allowed = self.limits.memory_growth if worker.ready else self.limits.to_prepare
-        if not worker.size or resident(worker.process.pid) - worker.size <= allowed:
-            return ""
-        grown = f"took more than {allowed / 2**30:.3g} GiB of memory"
+        taken = resident(worker.process.pid) - worker.size if worker.size else 0
         if worker.ready:
-            return grown
+            allowed = self.limits.memory_growth
+            return _took_more(allowed) if taken > allowed + worker.taken else ""
+        worker.taken = max(worker.taken, taken)
+        if taken <= self.limits.to_prepare:
+            return ""
         cure = "a smaller configuration may do, and headcheck.verify in Python judges in the process, without a limit"
+        grown = _took_more(self.limits.to_prepare)
         raise SubjectError(f"the subject {grown} before any law was asked: {cure}")
 
     def _late(self, worker: _Worker) -> str:
@@ -344,3 +349,7 @@ class Workers:
             dtypes=dtypes,
             counterexample=Counterexample(case, replay, "process", message=why, found_after=max(1, cases)),
         )
+
+
+def _took_more(size: int) -> str:
+    return f"took more than {size / 2**30:.3g} GiB of memory"

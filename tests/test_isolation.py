@@ -137,6 +137,18 @@ def test_what_a_subject_takes_before_it_is_judged_is_no_fault() -> None:
     assert judged(large_when_first_called()).conforms
 
 
+def test_a_law_may_take_what_the_preparation_took() -> None:
+    """It copies a large module likewise: only what is beyond that, and the limit, is the subject's."""
+    large = large_when_first_called()
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        copied = b"x" * (250 << 20) if key.shape[2] == 1 else b""
+        time.sleep(0.2 if copied else 0.0)
+        return large(query, key, value, attn_mask)
+
+    assert judged(attention, profile=replace(TINY, limit_s=10.0)).conforms
+
+
 def test_a_subject_too_large_to_be_tried_is_refused() -> None:
     """It breaks no law: what helps is told."""
     plan = make_plan(large_when_first_called(), dtype="float32", profile=TINY)
