@@ -261,8 +261,10 @@ class Workers:
         worker.taken = max(worker.taken, taken)
         if taken <= self.limits.to_prepare:
             return ""
-        cure = "a smaller configuration may do, and headcheck.verify in Python judges in the process, without a limit"
         grown = _took_more(self.limits.to_prepare)
+        if self._met:  # What others have found is kept.
+            return grown
+        cure = "a smaller configuration may do, and headcheck.verify in Python judges in the process, without a limit"
         raise SubjectError(f"the subject {grown} before any law was asked: {cure}")
 
     def _late(self, worker: _Worker) -> str:

@@ -95,7 +95,10 @@ def by_place(
         if each.kind is inspect.Parameter.POSITIONAL_ONLY
     ]
     last = max((place for place, each in enumerate(only) if each.name in named), default=-1)
-    placed += [named.pop(each.name, each.default) for each in only[len(placed) : last + 1]]
+    between = only[len(placed) : last + 1]
+    if any(each.default is each.empty and each.name not in named for each in between):
+        return placed, named  # Python says what is missing.
+    placed += [named.pop(each.name, each.default) for each in between]
     return placed, named
 
 

@@ -42,6 +42,7 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     "causal": (given.causal, lambda c: c.is_causal),
     "live_rows": (given.live_rows, lambda c: c.mask not in DEAD_ROWS and c.mask_axes != "bhq1"),
     "default_scale": (given.default_scale, lambda c: c.scale is None),
+    "no_negative_scale": (given.no_negative_scale, lambda c: c.scale is None or c.scale > 0),
     "without": (given.without("sinks", "window"), lambda c: not c.sinks and c.window is None),
     "at_least": (shared.at_least(kv_len=3, batch=2), lambda c: c.kv_len >= 3 and c.batch >= 2),
     "at_most": (shared.at_most(kv_len=3, q_len=2), lambda c: c.kv_len <= 3 and c.q_len <= 2),

@@ -9,7 +9,7 @@ from tests.roles.encoder import Block
 
 
 class Listed(nn.Module):
-    """Two blocks, one after the other; beside each other; or the second of them never called."""
+    """Three blocks, one after the other, the first or the last never called; or two of them beside each other."""
 
     norm_first = True
 
@@ -21,16 +21,16 @@ class Listed(nn.Module):
         first, second, _ = self.layers
         if self.how == "beside":
             return first(x, is_real) + second(x, is_real)
-        through = second(first(x, is_real), is_real=is_real)
+        through = second(x if self.how == "late" else first(x, is_real), is_real=is_real)
         return through if self.how == "short" else self.layers[2](x=through, is_real=is_real)
 
 
 def test_layers_of_a_stack_are_given_what_the_one_before_gave() -> None:
-    """By keyword, too; those that attend are a stack however they are called, and one that never is is one of them."""
+    """By keyword, too, and one that is never called is one of them; of those beside each other the input may choose."""
     x = torch.randn(1, 2, 8)
-    for how in ("whole", "short", "beside"):
+    for how, names in (("whole", ["layers"]), ("short", ["layers"]), ("late", ["layers"]), ("beside", [])):
         module = Listed(how)
-        assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == ["layers"]  # type: ignore[misc]
+        assert [each.name for each in stacks_in(module, lambda module=module: module(x))] == names  # type: ignore[misc]
 
 
 def test_experts_beside_each_other_are_no_stack() -> None:

@@ -264,7 +264,8 @@ class Edge(Abilities):
                 raise LawBroken(f"returned {found}, where every call returns {', '.join(names)}")
             return dict(zip(names, returned, strict=True))
         apart = told_apart(returned) if extras or self.returns_more_if_asked else (returned,)
-        values = apart if extras or len(apart) == 1 else (returned,)
+        beside_none = several and len(returned) > 1 and len(apart) == 1
+        values = apart if extras or beside_none else (returned,)
         if self.arguments.get("return_lse") == "return_attn_probs":
             # What flash_attn_func returns behind them is a pattern of dropout, or None.
             values = values[: 1 + len(extras)]
@@ -299,9 +300,9 @@ class Edge(Abilities):
         return torch.autocast(torch.device(self.device).type, x.autocast)
 
     def _undeclared(self, x: Inputs, arguments: Arguments) -> str:
-        used = {name for name, tensor in arguments.tensors.items() if tensor is not None} | set(
-            arguments.plain
-        )
+        used = {name for name, tensor in arguments.tensors.items() if tensor is not None}
+        # What is passed though it says nothing, as is_causal=False, is not used.
+        used |= {name for name, said in arguments.plain.items() if said and said != (self.no_limit,) * 2}
         names = [f for f, row in FEATURES.items() if row.argument in used and not self.declared(f)]
         if self.declaration.gradients is None and any(
             tensor is not None and tensor.requires_grad for tensor in arguments.tensors.values()

@@ -24,7 +24,7 @@ def copy_of(module: AnyModule) -> AnyModule:
 def in_format(module: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
     """The module itself with its numbers in a format; complex ones stay complex, of which `to` keeps the real parts."""
     held = [
-        (part, name, each)
+        (part, name, each, each.detach())  # `to` changes what a parameter holds.
         for part in module.modules()
         for name, each in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
         if each.is_complex()
@@ -33,9 +33,12 @@ def in_format(module: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
         warnings.filterwarnings("ignore", "Casting complex")
         module.to(device, dtype)
     of_pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
-    for part, name, each in held:
-        moved = each.detach().to(device, of_pairs)
-        setattr(part, name, nn.Parameter(moved) if isinstance(each, nn.Parameter) else moved)
+    for part, name, each, numbers in held:
+        moved = numbers.to(device, of_pairs)
+        if isinstance(each, nn.Parameter):
+            each.data = moved
+        else:
+            setattr(part, name, moved)
     return module
 
 

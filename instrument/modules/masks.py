@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headcheck.modules.subject import problem_of
+
 MaskKind = Literal["boolean", "number", "additive"]
 SIDES = ("right", "left")
 """On which padding may stand."""
@@ -53,6 +55,11 @@ class MaskForm:
             return f"additive ({axes})"
         said = "real" if self.real_is_true else "padding"
         return f"{self.kind} ({axes}), True at what is {said}"
+
+
+def tried_with(subject: Any, x: Any, bare: Any) -> tuple[Any, ...]:
+    """A call of so many sequences that shows how a mask is taken, and one of two where `bare`, without it, is refused."""
+    return (x,) if problem_of(subject, bare) is None else (x, x.picked(torch.arange(2)))
 
 
 def leaves_open(keyword: str) -> bool:

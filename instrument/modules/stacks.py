@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
 
-OF_ATTENTION = re.compile("att|quer|qkv|kv|wq|q_|_q")
+OF_ATTENTION = re.compile(r"att(?![a-z])|attn|attend|attention|quer|qkv|(?<![a-z])(kv|wq|q)(?![a-z])")
 """What stands in the names of attention, and of its projections."""
 
 
@@ -31,8 +31,10 @@ class Stack:
     layers: list[nn.Module]
     outputs: dict[int, Tensor] = field(default_factory=dict)
     """Of the layers that were called, by their number: the last output."""
+    last: Tensor | None = None
+    """What the layer gave that was called last."""
     is_chain: bool = True
-    """Whether each that was called was given what the one before gave."""
+    """Whether each that was called was given what the one called before it gave."""
 
     @property
     def attends(self) -> bool:
@@ -40,14 +42,21 @@ class Stack:
         parts = self.layers[0].named_modules()
         return any(OF_ATTENTION.search(f"{name} {type(part).__name__}".lower()) for name, part in parts)
 
+    @property
+    def is_stack(self) -> bool:
+        """Whether each has to count: of layers that are no chain, and not all called, the input may choose."""
+        if self.is_chain:
+            return len(self.outputs) > 1 or (self.attends and 0 in self.outputs)
+        return self.attends and len(self.outputs) == len(self.layers)
+
     def called(self, number: int, given: Any, returned: Any) -> None:
         """A layer was called."""
-        before = self.outputs.get(number - 1)
-        self.is_chain &= number == 0 or (before is not None and _first(given) is before)
-        output = _first(returned)
-        self.is_chain &= output is not None
-        if output is not None:
-            self.outputs[number] = output
+        begins = number == 0 or not self.outputs
+        self.is_chain &= begins or (number - 1 in self.outputs and _first(given) is self.last)
+        self.last = _first(returned)
+        self.is_chain &= self.last is not None
+        if self.last is not None:
+            self.outputs[number] = self.last
 
 
 def stacks_in(module: nn.Module, call: Callable[[], object]) -> list[Stack]:
@@ -55,8 +64,7 @@ def stacks_in(module: nn.Module, call: Callable[[], object]) -> list[Stack]:
     stacks = list(_alike(module))
     with _watched(stacks):
         call()
-    called = [each for each in stacks if each.outputs]
-    return [each for each in called if each.attends or (each.is_chain and len(each.outputs) > 1)]
+    return [each for each in stacks if each.is_stack]
 
 
 def _alike(module: nn.Module) -> Iterator[Stack]:

@@ -14,7 +14,7 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
-from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try
+from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try, tried_with
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched
@@ -294,7 +294,8 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         if keyword is None:
             return
         problems: list[Failure] = []
-        for x, form in product(calls, self._forms(name)):
+        tried = [each for x in calls for each in tried_with(self, x, x.but(**{name: None}))]
+        for x, form in product(tried, self._forms(name)):
             self.forms[name] = form
             problem = problem_of(self, x)
             if problem is None:

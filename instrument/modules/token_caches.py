@@ -151,11 +151,14 @@ def _is_called_in_no_other_way(model: CausalLMSubject, x: TokenInputs) -> bool:
 
 
 def _kept_in(returned: Any, place: str) -> Any:
-    """The cache in what was returned: under a name that says so, or last in a tuple."""
+    """The cache in what was returned: under a name that says so, or the first in a tuple behind the logits that is no
+    tensor, as a loss and states are, or else the last.
+    """
     named = (named_in(returned, name) for name in (place, *KEPT))
     kept = next((each for each in named if each is not None), None)
     if kept is None and isinstance(returned, tuple | list) and len(returned) > 1:
-        kept = returned[-1]
+        others = (each for each in returned[1:] if each is not None and not isinstance(each, Tensor))
+        kept = next(others, returned[-1])
     if kept is None:
         raise LawBroken("no cache is returned")
     return kept

@@ -14,7 +14,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import Cropped, OfSomeLength
-from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try
+from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
 from headcheck.modules.noise import measured
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
@@ -181,9 +181,10 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         place = self.places[argument]
         if not place:
             return []
-        for form in self._forms(argument):
+        calls = tried_with(self, padded, padded.but(**dict.fromkeys(self.MASKS)))
+        for x, form in product(calls, self._forms(argument)):
             self.forms[argument] = form
-            failed = problem_of(self, padded)
+            failed = problem_of(self, x)
             if failed is None:
                 return [f"{place} is given as {form}"]
         if argument in self.required:
@@ -204,10 +205,11 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
         masks = [name for name in self.required if name in self.forms]
         forms_of = [[*self._forms(name)] for name in masks]
-        for forms in chain(zip(*forms_of, strict=True), product(*forms_of)) if masks else ():
-            self.forms.update(zip(masks, forms, strict=True))
-            if problem_of(self, plain) is None:
-                return
+        for x in (plain, plain.picked(torch.arange(2))) if masks else ():
+            for forms in chain(zip(*forms_of, strict=True), product(*forms_of)):
+                self.forms.update(zip(masks, forms, strict=True))
+                if problem_of(self, x) is None:
+                    return
 
     def logits_in(self, returned: Any, shape: tuple[int, ...]) -> Tensor:
         """The logits of a call, of which the first axes are known."""

@@ -65,6 +65,66 @@ def loss_before_the_cache() -> nn.Module:
     return Labelled()
 
 
+@right("States stand behind the cache.")
+def states_behind_the_cache() -> nn.Module:
+    class Stating(Kept):
+        def forward(  # type: ignore[override]  # The names of transformers.
+            self, tokens: Tensor, past_key_values: Any = None, use_cache: bool = False
+        ) -> Any:
+            logits, kept = self.run(tokens, None, past_key_values)
+            return (logits, kept, logits[..., :8]) if use_cache else (logits,)
+
+    return Stating()
+
+
+@right("Room for four sequences, and a mask of what is padding.")
+def room_for_four() -> nn.Module:
+    class Roomy(Kept):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("room", torch.zeros(4, 80))
+
+        def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+            self.room[: len(tokens), : tokens.shape[1]].expand(tokens.shape)
+            return self.run(tokens, attention_mask, None)[0]
+
+    return Roomy()
+
+
+class Head(nn.Module):
+    """One head, of all states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 4) for _ in range(3))
+        self.out = nn.Linear(4, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = (each(x) for each in (self.query, self.key, self.value))
+        return self.out(functional.scaled_dot_product_attention(*states, is_causal=True))
+
+
+@right(
+    "A mixture of heads: each token has the two that its router picks, and a head that none picks is not called."
+)
+def mixture_of_heads() -> nn.Module:
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.places = nn.Embedding(VOCAB, 8), nn.Embedding(80, 8)
+            self.router, self.heads = nn.Linear(8, 8), nn.ModuleList(Head() for _ in range(8))
+            self.head = nn.Linear(8, VOCAB)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.table(tokens) + self.places.weight[: tokens.shape[1]]
+            gates = self.router(x).softmax(dim=-1)
+            gates = gates * (gates >= gates.topk(2, dim=-1).values[..., -1:])
+            picked = [n for n in range(8) if gates[..., n].any()]
+            return self.head(x + sum(gates[..., [n]] * self.heads[n](x) for n in picked))
+
+    return Mixture()
+
+
 @right("Rotary factors are a buffer of complex numbers.")
 def complex_buffer() -> nn.Module:
     class Turned(nn.Module):
