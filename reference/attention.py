@@ -69,7 +69,7 @@ def log_sum_exp(
     if sinks is not None:
         scores = torch.cat([scores, sinks[..., None]], dim=-1)
     if scores.shape[-1] == 0:
-        return torch.full(scores.shape[:-1], float("-inf"), dtype=scores.dtype)
+        return scores.new_full(scores.shape[:-1], float("-inf"))
     return torch.logsumexp(scores, dim=-1)
 
 

@@ -49,7 +49,7 @@ def sliding_window(
 
 def padding(lengths: Int[Tensor, " batch"], kv_len: int) -> Bool[Tensor, "batch 1 1 kv_len"]:
     """Only the first `lengths[b]` keys of sequence b are real."""
-    return (torch.arange(kv_len) < lengths[:, None])[:, None, None, :]
+    return (torch.arange(kv_len, device=lengths.device) < lengths[:, None])[:, None, None, :]
 
 
 def document(

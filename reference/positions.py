@@ -120,4 +120,4 @@ def alibi_bias(
 ) -> Float[Tensor, "heads q_len kv_len"]:
     """-slope x |i - j|: the further a key, the lower its score.  Press et al. 2022, section 3."""
     distance = (torch.arange(kv_len) - query_positions(q_len, kv_len, alignment)[:, None]).abs()
-    return -slopes.to(torch.float64)[:, None, None] * distance
+    return -slopes.to(torch.float64)[:, None, None] * distance.to(slopes.device)
