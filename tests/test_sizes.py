@@ -225,6 +225,40 @@ def test_a_kernel_of_few_keys_is_judged() -> None:
     assert "takes no kv_len=1025, of which the law speaks" in reasons
 
 
+def few_dims(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """As kernels refuse that mean it: weights rounded before they meet the values."""
+    if q.shape[-1] not in (16, 32, 64, 128):
+        raise NotImplementedError("head_dim is 16, 32, 64 or 128")
+    scores = (q.float() @ k.float().mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    return (weights.to(v.dtype).float() @ v.float() / weights.sum(dim=-1, keepdim=True)).to(q.dtype)
+
+
+@pytest.mark.parametrize("may_refuse", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_sizes_are_found_in_any_dtype_and_where_calls_may_be_refused(dtype: str, may_refuse: bool) -> None:
+    """That a dtype is not declared, or that any call may be refused, is no reason for a size to be unknown."""
+    declaration = headcheck.Attention(few_dims, gradients=False, may_refuse=may_refuse)
+    found, _ = as_sized(declaration, (dtype,), "cpu")
+    assert found.head_dims == (16, 32, 64, 128) and found.may_refuse is may_refuse
+    verdict = headcheck.verify(declaration, profile="quick", dtype=dtype, laws=("accuracy/",))
+    assert verdict.conforms
+    assert all("inferred as wide" not in note for note in verdict.notes)
+
+
+def test_an_arithmetic_that_no_call_shows_is_not_the_narrowest() -> None:
+    """Where every case that would tell is refused, right rounding is not failed."""
+
+    def for_laws_alone(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if k.shape[2] != 1 or q.shape[-1] != 4:
+            raise NotImplementedError("one key of four numbers")
+        return few_dims(q.repeat(1, 1, 1, 4), k.repeat(1, 1, 1, 4), v.repeat(1, 1, 1, 4))[..., :4]
+
+    subject = headcheck.Attention(for_laws_alone, may_refuse=True, gradients=False, head_dims=(3, 4))
+    verdict = headcheck.verify(subject, profile="quick", dtype="float16", laws=("accuracy/output",))
+    assert any("no call that tells its arithmetic was answered" in note for note in verdict.notes)
+
+
 def test_a_slip_of_strides_is_no_refusal() -> None:
     """A crash where tensors are not contiguous is for the laws."""
     assert shown(viewed)[0].contiguous is None

@@ -39,12 +39,12 @@ SAYING_SO = re.compile(
 def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
     """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
 
-    Of packs the signature alone is read. Nothing is tried of what may refuse any call, and of subjects whose every call
-    is slow; nor where the axes are in another order, as what is refused is then said of others.
+    Of packs the signature alone is read. Nothing is tried of subjects whose every call is slow; nor where the axes are in
+    another order, as what is refused is then said of others.
     """
     if declaration.layout == PACKED:
         return _packed(declaration)
-    if declaration.may_refuse or declaration.effort < 1:
+    if declaration.effort < 1:
         return declaration, []
     tried = tuple(dtypes)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
@@ -87,10 +87,10 @@ class _Trial:
 
     def __init__(self, declaration: Attention, dtype: str, device: str) -> None:
         self.declaration, self.dtype = declaration, dtype
+        # What raises is told by what it says of a size, whether or not the dtype is declared, or any call may be refused.
+        anything = {"head_dims": None, "length_multiple": None, "max_length": None}
         self.subject = AttentionSubject(
-            declaration.but(head_dims=None, length_multiple=None, max_length=None),
-            dtypes=(dtype,),
-            device=device,
+            declaration.but(**anything, dtypes=(dtype,), may_refuse=False), dtypes=(dtype,), device=device
         )
 
     def failure(self, length: int, dim: int, **fields: Any) -> BaseException | None:

@@ -35,6 +35,7 @@ def triton_flash() -> Attention:
         may_refuse=True,
         devices=("cuda",),
         dtypes=("float16", "float32"),
+        head_dims=(16, 32, 64, 128),
         effort=0.1,
     )
 
@@ -61,14 +62,14 @@ def _kernel() -> Any:
     import triton.language as tl
 
     @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-    def kernel(
-        query: Any,
-        key: Any,
-        value: Any,
-        output: Any,
-        factor: Any,
-        q_len: Any,
-        kv_len: Any,
+    def kernel(  # type: ignore[no-untyped-def]
+        query,  # noqa: ANN001 - of Triton's kinds: its compiler refuses other annotations
+        key,  # noqa: ANN001
+        value,  # noqa: ANN001
+        output,  # noqa: ANN001
+        factor,  # noqa: ANN001
+        q_len,  # noqa: ANN001
+        kv_len,  # noqa: ANN001
         CAUSAL: tl.constexpr,  # noqa: N803 - constants of the compiler, as Triton's own kernels write them
         DIM: tl.constexpr,  # noqa: N803
         BLOCK: tl.constexpr,  # noqa: N803
