@@ -1,5 +1,6 @@
 """What is told of a subject and not judged: second derivatives, and masks of three axes."""
 
+import math
 import re
 from typing import Any
 
@@ -128,3 +129,17 @@ def test_what_any_keyword_may_say_is_told() -> None:
     prepared, notes = role("attention").prepare(declared, dtypes=("float32",), device="cpu", seed=0)
     assert prepared.has("is_causal")
     assert any("is not asked for dropout_p, enable_gqa; where" in note for note in notes)
+
+
+def test_a_scale_that_is_answered_wrongly_breaks_the_laws_about_scales() -> None:
+    """As in flash kernels, which mask by -inf before they multiply: all other laws leave such scales out."""
+
+    def above_zero(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+        scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        output = scores.softmax(dim=-1) @ value
+        return output * math.nan if scale is not None and scale <= 0 else output
+
+    verdict = headcheck.verify(above_zero, profile="quick", dtype="float32")
+    broken = [row.name_in_role for row in verdict.laws if row.outcome == "breaks"]
+    assert broken == ["accuracy/explicit-scale-is-used"]
+    assert any(note.startswith("a scale of zero or below is answered wrongly") for note in verdict.notes)

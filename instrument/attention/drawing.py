@@ -15,7 +15,13 @@ from headcheck.attention.case import Case
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.sizes import DENSE, sized
-from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
+from headcheck.attention.subject import (
+    CAUSAL_SCALES,
+    DEAD_ROWS,
+    MASK_WITH_CAUSAL,
+    SCALES,
+    AttentionSubject,
+)
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.numbers import A_DOZEN, numbers_that_fit
@@ -221,7 +227,8 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
 
 
 def _without_what_is_avoided(case: Case, subject: AttentionSubject) -> Case:
-    if CAUSAL_SCALES in subject.avoids and case.is_causal and case.scale is not None and case.scale <= 0:
+    odd = SCALES in subject.avoids or (CAUSAL_SCALES in subject.avoids and case.is_causal)
+    if odd and case.scale is not None and case.scale <= 0:
         case = case.but(scale=None)
     if DEAD_ROWS not in subject.avoids:
         return case

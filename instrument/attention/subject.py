@@ -24,6 +24,7 @@ from headcheck.reference import masks
 from headcheck.sides import OUTPUT, of_two_calls
 
 DEAD_ROWS = "dead rows"
+SCALES = "a scale of zero or below"
 CAUSAL_SCALES = "a scale of zero or below with is_causal"
 MASK_WITH_CAUSAL = "attn_mask with is_causal"
 """What a subject may avoid."""

@@ -19,7 +19,13 @@ from headcheck.attention.refusals import refused_by
 from headcheck.attention.returning import as_returned
 from headcheck.attention.rounding import arithmetic_of
 from headcheck.attention.sizes_shown import as_sized
-from headcheck.attention.subject import CAUSAL_SCALES, DEAD_ROWS, MASK_WITH_CAUSAL, AttentionSubject
+from headcheck.attention.subject import (
+    CAUSAL_SCALES,
+    DEAD_ROWS,
+    MASK_WITH_CAUSAL,
+    SCALES,
+    AttentionSubject,
+)
 from headcheck.attention.trying import PLAIN, SIZES, attempt, built, is_right, is_right_on, willing
 from headcheck.calling import OtherDtype, SubjectRaised, impatient, is_for_laws, require_callable
 from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
@@ -120,11 +126,14 @@ def _log_sum_exps(trial: AttentionSubject) -> Iterable[str]:
 def _avoidance(trial: AttentionSubject) -> Iterable[str]:
     """What cases leave out, as one law of its own asks about it."""
     trial.avoids = _avoided(trial)
-    if DEAD_ROWS not in trial.avoids or trial.declaration.empty_rows is not None:
-        return ()
-    return [
-        f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
-    ]
+    notes = []
+    if SCALES in trial.avoids:
+        notes.append(f"{SCALES} is answered wrongly: the laws about scales say so, all others avoid it")
+    if DEAD_ROWS in trial.avoids and trial.declaration.empty_rows is None:
+        notes.append(
+            f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
+        )
+    return notes
 
 
 def _told_plainly(trial: AttentionSubject) -> Iterable[str]:
@@ -253,6 +262,7 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     conventions = trial.declaration
     does = {
         DEAD_ROWS: {"nan": False, "undefined": False, None: None}.get(conventions.empty_rows, True),
+        SCALES: None,
         CAUSAL_SCALES: {"any": True, "positive": False}.get(conventions.scale_with_causal or ""),
         MASK_WITH_CAUSAL: {"and": True, "refused": False}.get(conventions.mask_with_causal or ""),
     }
@@ -276,7 +286,9 @@ def _shown_by(trial: AttentionSubject) -> dict[str, list[Case]]:
     causal = plain.but(is_causal=True)
     forms = [form for form in ("boolean", "additive") if trial.has(form)]
     dead = [plain.but(mask="all-dead", mask_form=form) for form in forms]
-    shown = {DEAD_ROWS: dead, CAUSAL_SCALES: [], MASK_WITH_CAUSAL: []}
+    shown = {DEAD_ROWS: dead, SCALES: [], CAUSAL_SCALES: [], MASK_WITH_CAUSAL: []}
+    if trial.has("scale"):
+        shown[SCALES] = [plain.but(scale=scale) for scale in (0.0, -0.5)]
     if trial.has("is_causal"):
         if trial.alignment == "bottom-right" and trial.has("rectangular"):
             dead.append(causal.but(q_len=6))
