@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=range(1),
         help="judge with the seeds 0 to N - 1; M:N for those from M on",
     )
+    parser.add_argument("--device", metavar="DEVICE", default="cpu", help="default: cpu")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--matrix", action="store_true", help="go on after the first broken law of a fault")
     ways.add_argument(
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 where every fault was caught and no right variant failed, 1 otherwise."""
+    from headcheck.plan import require_device
     from headcheck.teeth.campaign import Campaign, read
     from headcheck.teeth.corpus import HERE, load
     from headcheck.teeth.summary import runs
@@ -52,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_writable(arguments.page, "--page")
     require_writable(arguments.results, "--results")
+    require_device(arguments.device)
     place = arguments.corpus or HERE
     corpus = load(place)
     faults, variants = corpus.wrong.values(), corpus.right.values()
@@ -69,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.n or processes(),
         arguments.results,
         told,
+        arguments.device,
     ).run()
     every = read(arguments.results) if arguments.results else outcomes
     if arguments.page:

@@ -20,7 +20,7 @@ from headcheck.results import append_result, no_results, read_results
 from headcheck.teeth.corpus import load
 from headcheck.teeth.trial import Outcome, Way, tried
 
-Key = tuple[str, str, int, Way]
+Key = tuple[str, str, int, Way, str]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Campaign:
     results: Path | None = None
     """Outcomes that are there already are not judged again; new ones are added."""
     told: Callable[[Outcome], None] = field(default=lambda outcome: None)
+    device: str = "cpu"
 
     def run(self) -> list[Outcome]:
         """Every outcome of this campaign; Ctrl-C loses none that was found."""
@@ -51,12 +52,19 @@ class Campaign:
     def _key(self, name: str, seed: int) -> Key:
         corpus = load(self.corpus)
         if name in corpus.right:
-            return name, self.profile, seed, Way.ALL
-        return name, self.profile, seed, Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
+            return name, self.profile, seed, Way.ALL, self.device
+        way = Way.FIRST if getattr(corpus.entry(name), "peril", None) else self.way
+        return name, self.profile, seed, way, self.device
 
     def _judged(self, keys: Sequence[Key]) -> Iterator[Outcome]:
         begin = partial(_begin, os.getpid())
-        with ProcessPoolExecutor(self.processes, get_context("fork"), initializer=begin) as pool:
+        # A copy of a process cannot use a GPU, and a fault may leave it unusable for its own: each has a fresh one.
+        where: dict[str, Any] = (
+            {"mp_context": get_context("fork")}
+            if self.device == "cpu"
+            else {"mp_context": get_context("spawn"), "max_tasks_per_child": 1}
+        )
+        with ProcessPoolExecutor(self.processes, initializer=begin, **where) as pool:
             pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
             try:
                 for done in as_completed(pending):
@@ -82,14 +90,14 @@ def _begin(parent: int) -> None:
 
 
 def _try_one(corpus: Path, wanted: Key) -> Outcome:
-    name, profile, seed, way = wanted
+    name, profile, seed, way, device = wanted
     torch.set_num_threads(1)
-    return tried(load(corpus).entry(name), PROFILES[profile], seed, way)
+    return tried(load(corpus).entry(name), PROFILES[profile], seed, way, device)
 
 
 def key(outcome: Outcome) -> Key:
     """What an outcome is the outcome of."""
-    return outcome.id, outcome.profile, outcome.seed, outcome.way
+    return outcome.id, outcome.profile, outcome.seed, outcome.way, outcome.device
 
 
 def read(path: Path) -> list[Outcome]:
@@ -106,4 +114,4 @@ def read(path: Path) -> list[Outcome]:
 
 def _known(row: dict[str, Any]) -> dict[str, Any]:
     """Without what an older version of headcheck wrote and nobody reads."""
-    return {each.name: row[each.name] for each in fields(Outcome)}
+    return {each.name: row[each.name] for each in fields(Outcome) if each.name in row}

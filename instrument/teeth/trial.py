@@ -8,6 +8,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from headcheck.calling import DeviceLost
 from headcheck.engine import Engine, Profile
 from headcheck.isolation import Workers
 from headcheck.laws import Law, choose
@@ -16,6 +17,8 @@ from headcheck.roles import role
 from headcheck.teeth.corpus import Entry
 from headcheck.verdict import LawResult
 
+LOST = "the device cannot be used any more"
+"""What stands in place of a law where a call did that: nothing could be judged after it."""
 HANGING_S = 5.0
 """Wall seconds for an example of an entry that is known to do harm."""
 
@@ -49,14 +52,23 @@ class Outcome:
     """Seconds of judging until the first broken law, after the subject had been tried."""
     smallest: int
     """How many numbers the tensors of its smallest counterexample hold; 0 where it was not made small."""
+    device: str = "cpu"
 
 
-def tried(entry: Entry, profile: Profile, seed: int, way: Way) -> Outcome:
+def tried(entry: Entry, profile: Profile, seed: int, way: Way, device: str = "cpu") -> Outcome:
     """Judge an entry by the laws of its role. One that does harm to its process is judged by those named for it."""
     if getattr(entry, "peril", None):
-        return _summed(entry, profile, seed, _apart(entry, profile, seed), Way.FIRST)
+        rows = _apart(entry, profile, seed, device)
+        return replace(_summed(entry, profile, seed, rows, Way.FIRST), device=device)
+    try:
+        return replace(_tried_here(entry, profile, seed, way, device), device=device)
+    except DeviceLost:
+        return Outcome(entry.id, profile.name, seed, way, (LOST,), 1, 1, 0.0, 0, device)
+
+
+def _tried_here(entry: Entry, profile: Profile, seed: int, way: Way, device: str) -> Outcome:
     of_role = role(entry.role)
-    subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device="cpu", seed=seed)
+    subject, _ = of_role.prepare(entry.declaration(), dtypes=(), device=device, seed=seed)
     swift = Engine(of_role, subject, replace(profile, shrinks=0), seed, _no_replay)
     laws = choose(entry.role)
     rows = chain(map(swift.judge, _named(entry)), swift.rows(laws)) if way is Way.NAMED else swift.rows(laws)
@@ -88,9 +100,10 @@ def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult]
     return Outcome(entry.id, profile.name, seed, way, tuple(broken), examples, until_broken, first_s, 0)
 
 
-def _apart(entry: Entry, profile: Profile, seed: int) -> Iterator[LawResult]:
+def _apart(entry: Entry, profile: Profile, seed: int, device: str) -> Iterator[LawResult]:
     """The rows of an entry that hangs, exits or spoils its process, by the laws named for it: each may take long."""
-    with Workers(Plan(entry.declaration(), replace(profile, shrinks=0, limit_s=HANGING_S), seed)) as workers:
+    swift = replace(profile, shrinks=0, limit_s=HANGING_S)
+    with Workers(Plan(entry.declaration(), swift, seed, device=device)) as workers:
         yield from workers.judge(_named(entry))
 
 

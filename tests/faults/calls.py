@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,7 +112,10 @@ def canonical(
     signature = inspect.Signature([parameter for parameter in parameters if parameter.name not in hidden])
 
     def attention(*arguments: Any, **options: Any) -> Any:
-        return attend(Call(**signature.bind(*arguments, **options).arguments))
+        call = Call(**signature.bind(*arguments, **options).arguments)
+        # Entries make their tensors where torch makes them by default: on a device, that is where the query is.
+        with nullcontext() if call.query.device.type == "cpu" else torch.device(call.query.device):
+            return attend(call)
 
     attention.__signature__ = signature  # type: ignore[attr-defined]
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
