@@ -8,6 +8,9 @@ from torch import Tensor
 FOREIGN = 7.0
 """What stands in memory beside the tensor's own numbers."""
 
+ALIGNED = 16
+"""Bytes. Kernels of GPUs load so many at once: one that begins elsewhere leaves the device unusable, as torch's flash."""
+
 
 def memory_of(x: Tensor) -> Tensor:
     """All of the memory behind a tensor, what lies between its rows included; not a copy."""
@@ -28,30 +31,38 @@ def dim_first(x: Tensor) -> Tensor:
 def packed(x: Tensor) -> Tensor:
     """A slice of a fused projection: the rows are wider than the tensor."""
     size = x.shape[-1]
-    wide = torch.full((*x.shape[:-1], 3 * size), FOREIGN, dtype=x.dtype)
+    wide = torch.full((*x.shape[:-1], 3 * size), FOREIGN, dtype=x.dtype, device=x.device)
     wide[..., size : 2 * size] = x
     return wide[..., size : 2 * size]
 
 
 def every_second(x: Tensor) -> Tensor:
     """Every second number of each row; those between are others."""
-    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), FOREIGN, dtype=x.dtype)
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), FOREIGN, dtype=x.dtype, device=x.device)
     wide[..., ::2] = x
     return wide[..., ::2]
 
 
+def shift(x: Tensor, usual: int) -> int:
+    """By how many numbers a tensor may begin later: on a GPU, by as many as are read at once."""
+    return usual if x.device.type == "cpu" else ALIGNED // x.element_size()
+
+
 def offset(x: Tensor) -> Tensor:
-    """It does not begin where its storage begins."""
-    longer = torch.full((x.numel() + 3,), FOREIGN, dtype=x.dtype)
-    longer[3:] = x.reshape(-1)
-    return longer[3:].view(x.shape)
+    """It does not begin where its storage begins: anywhere on a CPU, on a GPU at a multiple of what it reads at once."""
+    before = shift(x, usual=3)
+    longer = torch.full((x.numel() + before,), FOREIGN, dtype=x.dtype, device=x.device)
+    longer[before:] = x.reshape(-1)
+    return longer[before:].view(x.shape)
 
 
 def outer_gap(x: Tensor) -> Tensor:
     """All but the first row of each stack, as tokens[:, 1:] are: dense rows, a gap from stack to stack."""
     if x.ndim < 3:
         return offset(x)
-    longer = torch.full((*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), FOREIGN, dtype=x.dtype)
+    longer = torch.full(
+        (*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), FOREIGN, dtype=x.dtype, device=x.device
+    )
     longer[..., 1:, :] = x
     return longer[..., 1:, :]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from headcheck.layouts import FOREIGN, contiguous, dim_first, offset, packed
+from headcheck.layouts import FOREIGN, contiguous, dim_first, offset, packed, shift
 
 
 def _transposed(x: Tensor) -> Tensor:
@@ -15,28 +15,30 @@ def _transposed(x: Tensor) -> Tensor:
 
 def _sliced(x: Tensor) -> Tensor:
     """Every second row of a larger tensor; the rows between hold other numbers."""
-    wide = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), FOREIGN, dtype=x.dtype)
+    wide = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), FOREIGN, dtype=x.dtype, device=x.device)
     wide[:, :, ::2] = x
     return wide[:, :, ::2]
 
 
 def _cached(x: Tensor) -> Tensor:
     """The first rows of a longer cache: dense rows, gaps between the heads."""
-    longer = torch.full((*x.shape[:2], x.shape[2] + 5, x.shape[3]), FOREIGN, dtype=x.dtype)
+    longer = torch.full((*x.shape[:2], x.shape[2] + 5, x.shape[3]), FOREIGN, dtype=x.dtype, device=x.device)
     longer[:, :, : x.shape[2]] = x
     return longer[:, :, : x.shape[2]]
 
 
 def _stacked(x: Tensor) -> Tensor:
     """The first heads of a taller stack, as q, k and v that one projection made: gaps between the sequences."""
-    taller = torch.full((x.shape[0], x.shape[1] + 2, *x.shape[2:]), FOREIGN, dtype=x.dtype)
+    taller = torch.full((x.shape[0], x.shape[1] + 2, *x.shape[2:]), FOREIGN, dtype=x.dtype, device=x.device)
     taller[:, : x.shape[1]] = x
     return taller[:, : x.shape[1]]
 
 
 def _projected(x: Tensor) -> Tensor:
     """A third of the heads of (batch, length, heads, dim), as one projection makes query, key and value."""
-    wide = torch.full((x.shape[0], x.shape[2], 3 * x.shape[1], x.shape[3]), FOREIGN, dtype=x.dtype)
+    wide = torch.full(
+        (x.shape[0], x.shape[2], 3 * x.shape[1], x.shape[3]), FOREIGN, dtype=x.dtype, device=x.device
+    )
     wide[:, :, x.shape[1] : 2 * x.shape[1]] = x.transpose(1, 2)
     return wide[:, :, x.shape[1] : 2 * x.shape[1]].transpose(1, 2)
 
@@ -48,6 +50,12 @@ def _expanded(x: Tensor) -> Tensor:
         if x.shape[axis] > 1 and bool((x == first).all()):
             return contiguous(first).expand(x.shape)
     return contiguous(x)
+
+
+def _windowed(x: Tensor) -> Tensor:
+    """Some columns of a wider mask."""
+    before = shift(x, usual=1)
+    return torch.nn.functional.pad(x, (before, 2 * before), value=0)[..., before : -2 * before]
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -77,7 +85,7 @@ MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "expanded": contiguous,
     "keys-first": lambda x: contiguous(x.mT).mT if x.ndim > 1 else x.clone(),
     "sliced": lambda x: torch.stack([x, x], dim=-1)[..., 0],
-    "windowed": lambda x: torch.nn.functional.pad(x, (1, 2), value=0)[..., 1:-2],
+    "windowed": _windowed,
 }
 """How attn_mask lies in memory; an expanded one is given its full shape with strides of 0."""
 

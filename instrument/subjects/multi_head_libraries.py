@@ -41,7 +41,6 @@ def hf_bart_mha_sdpa() -> MultiHeadAttention:
 
 def _llama(name: str, implementation: str) -> MultiHeadAttention:
     """Two query heads to a key head where their number is even; positions that turn nothing."""
-    import torch
     from torch import Tensor, nn
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaAttention
@@ -54,7 +53,7 @@ def _llama(name: str, implementation: str) -> MultiHeadAttention:
 
         def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Any:
             shape = *x.shape[:2], self.attention.head_dim
-            turn = torch.ones(shape, dtype=x.dtype), torch.zeros(shape, dtype=x.dtype)
+            turn = x.new_ones(shape), x.new_zeros(shape)
             return self.attention(x, turn, attention_mask)
 
     def make(d_model: int, num_heads: int) -> nn.Module:

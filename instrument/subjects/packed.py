@@ -6,6 +6,7 @@ from typing import Any
 
 from headcheck.arithmetic import named
 from headcheck.declarations import DTYPES, Attention
+from headcheck.signatures import parameters_of
 from headcheck.subjects import builtin
 from headcheck.subjects.torch_flex import as_one_graph, eager_flex, require_compiler
 
@@ -52,6 +53,8 @@ def torch_varlen() -> Attention:
     """Its kernels are those of FlashAttention; on a CPU there is none."""
     from torch.nn.attention.varlen import varlen_attn
 
+    takes = parameters_of(varlen_attn) or {}  # Of torch 2.10 to 2.13, each takes more than the one before.
+
     def attention(
         query: Any,
         key: Any,
@@ -65,16 +68,23 @@ def torch_varlen() -> Attention:
         enable_gqa: bool = False,
     ) -> Any:
         lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-        window = (-1, 0) if is_causal else (-1, -1)
-        return varlen_attn(
-            query, key, value, *lengths, scale=scale, window_size=window, enable_gqa=enable_gqa
-        )
+        options: dict[str, Any] = {"scale": scale} if "scale" in takes else {}
+        options |= {"enable_gqa": enable_gqa} if "enable_gqa" in takes else {}
+        if "window_size" in takes:
+            options["window_size"] = (-1, 0) if is_causal else (-1, -1)
+        else:
+            options["is_causal"] = is_causal
+        return varlen_attn(query, key, value, *lengths, **options)
 
     return _declared(attention).but(
         name="torch-varlen",
-        grouped_heads="interleaved",
+        grouped_heads="interleaved" if "enable_gqa" in takes else False,
+        scale="scale" in takes,
         value_dim=False,
         devices=("cuda",),
+        any_strides=False,
+        scale_with_causal="positive",
+        head_dims=(8, 16, 32, 40, 64, 80, 96, 128, 192, 256),
         dtypes=("bfloat16", "float16"),
         arithmetic="flash",
         nan_scores="may-vanish",

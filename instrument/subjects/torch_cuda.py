@@ -39,9 +39,20 @@ def torch_cuda_efficient() -> Attention:
 
 @builtin("torch-cuda-cudnn", "torch's scaled_dot_product_attention on CUDA, cuDNN's kernel forced.")
 def torch_cuda_cudnn() -> Attention:
-    """float16 and bfloat16 only."""
-    return _on_cuda("CUDNN_ATTENTION").but(
+    """float16 and bfloat16 only. No mask is asked for: with one that is short, torch 2.11 leaves the device unusable."""
+    kernel = _on_cuda("CUDNN_ATTENTION")
+
+    def attention(*arguments: Any, attn_mask: Any = None, **keywords: Any) -> Any:
+        if attn_mask is not None:
+            raise NotImplementedError(
+                "attn_mask is not asked of cuDNN: a short one leaves the device unusable"
+            )
+        return kernel.function(*arguments, **keywords)
+
+    return kernel.but(
+        function=attention,
         name="torch-cuda-cudnn",
+        masks=(),
         dtypes=("float16", "bfloat16"),
         operator="_scaled_dot_product_cudnn_attention",
     )

@@ -108,18 +108,20 @@ def _multi_head(*, weights: bool) -> Any:
     import torch
     from torch import Tensor
 
-    modules: dict[tuple[int, int, torch.dtype], torch.nn.MultiheadAttention] = {}
+    modules: dict[tuple[int, int, torch.dtype, torch.device], torch.nn.MultiheadAttention] = {}
 
-    def module(heads: int, head_dim: int, dtype: torch.dtype) -> torch.nn.MultiheadAttention:
+    def module(heads: int, like: Tensor) -> torch.nn.MultiheadAttention:
         """The identity in all four projections: what is left is attention."""
-        key = (heads, head_dim, dtype)
+        key = (heads, like.shape[-1], like.dtype, like.device)
         if key not in modules:
-            width = heads * head_dim
+            width = heads * like.shape[-1]
             with torch.random.fork_rng(devices=()), torch.inference_mode(False), torch.no_grad():
-                made = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True, dtype=dtype)
+                made = torch.nn.MultiheadAttention(
+                    width, heads, bias=False, batch_first=True, dtype=like.dtype
+                )
                 made.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
                 made.out_proj.weight.copy_(torch.eye(width))
-            modules[key] = made.eval()
+                modules[key] = made.to(like.device).eval()
         return modules[key]
 
     def attention(
@@ -134,7 +136,7 @@ def _multi_head(*, weights: bool) -> Any:
         if attn_mask is not None:
             whole = attn_mask.expand(batch, heads, q_len, key.shape[2])
             attn_mask = whole.reshape(batch * heads, q_len, key.shape[2])
-        output, seen = module(heads, head_dim, query.dtype)(
+        output, seen = module(heads, query)(
             *rows, attn_mask=attn_mask, need_weights=weights, average_attn_weights=False
         )
         output = output.unflatten(2, (heads, head_dim)).transpose(1, 2)

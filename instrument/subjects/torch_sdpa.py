@@ -4,13 +4,19 @@ What its CPU flash kernel does otherwise is declared, and shown by `headcheck` a
 a query all of whose scores are NaN may give zeros, and is_causal needs a scale above zero.
 """
 
+import re
 import warnings
 from dataclasses import replace
 from typing import Any
 
 from headcheck.declarations import FOUR_AXES, Attention
+from headcheck.errors import first_line_of
 from headcheck.subjects import builtin
 
+NOT_TAKEN = re.compile(
+    "No available kernel|No viable backend|must be contiguous|should not be set when", re.IGNORECASE
+)
+"""What torch raises where a backend that is forced does not take a call, as a RuntimeError of no class of its own."""
 FLASH = {"bfloat16": "flash", "float16": "flash"}
 WIDE = {"bfloat16": "wide", "float16": "wide"}
 
@@ -83,9 +89,10 @@ def forced(backend: str) -> Attention:
             try:
                 return scaled_dot_product_attention(*arguments, **keywords)
             except RuntimeError as problem:
-                if "No available kernel" not in str(problem):
+                if not NOT_TAKEN.search(str(problem)):
                     raise
-                reasons = "; ".join(str(each.message).partition(" (Triggered")[0] for each in told)
+                said = [str(each.message).partition(" (Triggered")[0] for each in told]
+                reasons = "; ".join(said) or first_line_of(problem)
                 raise NotImplementedError(f"{backend} does not take this call: {reasons}") from problem
 
     return replace(declared(), function=attention)
