@@ -177,8 +177,10 @@ def the_output_is_what_the_dropped_weights_make_of_the_values(
     limit = (bound + 4 * eps * exact) / kept
     yield within(weights, torch.where(weights == 0, 0.0, exact / kept), limit, "weight")
     of_heads = x.value[:, :, read].double().repeat_interleave(x.group, dim=1)
-    # The weights are the same in both: a product, a sum and what is stored round once more, by no more than eps each.
-    rounding = (x.kv_len + 8) * eps * (weights.abs() @ of_heads.abs())
+    # The weights are the same in both: a product, a sum and what is stored round once more, by no more than eps each;
+    # the values, where the arithmetic says that inputs are rounded.
+    narrowed = 2 * attention.arithmetic_for(x).rounding(x.dtype).inputs.unit
+    rounding = ((x.kv_len + 8) * eps + narrowed) * (weights.abs() @ of_heads.abs())
     lost = torch.finfo(x.dtype).tiny * of_heads.abs().sum(dim=-2, keepdim=True) / kept
     yield within(made, weights @ of_heads, rounding + lost)
 
