@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import opmap
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -219,6 +220,27 @@ def impatient(
         Clock.patience = before
 
 
+class DeviceLost(BaseException):
+    """A call has left the device unusable for this process, as an access beyond memory does: whatever is asked next would
+    be answered with the same error, and blamed for it.
+    """
+
+
+def _wait_for_this_stream() -> None:
+    """What goes wrong on a device is told at a later call: it is waited for, on the stream that a caller would use."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.current_stream().synchronize()
+
+
+def _require_the_device(problem: BaseException) -> None:
+    """DeviceLost: the device cannot be used any more, for what was raised."""
+    if isinstance(problem, RuntimeError) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            raise DeviceLost(first_line_of(problem)) from problem
+
+
 class Clock:
     """Wall time spent inside a subject."""
 
@@ -235,12 +257,14 @@ class Clock:
             heard.note(_by_name(function, arguments, keywords))
         began = time.perf_counter()
         try:
-            if Clock.patience is not None:
-                return Clock.patience.call(function, *arguments, **keywords)
-            return function(*arguments, **keywords)
+            call = function if Clock.patience is None else partial(Clock.patience.call, function)
+            returned = call(*arguments, **keywords)
+            _wait_for_this_stream()
+            return returned
         except (NoAnswer, SubjectError):
             raise
         except (Exception, SystemExit) as problem:
+            _require_the_device(problem)
             raise SubjectRaised(problem) from problem
         except KeyboardInterrupt as problem:
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -274,11 +298,15 @@ def kind_of(value: object) -> str:
     return f"a {name} (torch.from_numpy makes a tensor of it)" if name == "ndarray" else f"a {name}"
 
 
+PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
+"""What may be returned: subclasses may compute when they are looked at."""
+
+
 def plain_tensor(
     returned: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str, what: str = "output"
 ) -> Tensor:
     """The returned tensor. LawBroken: it is none, or of another shape, dtype or device."""
-    if type(returned) not in (Tensor, torch.nn.Parameter):
+    if type(returned) not in PLAIN:
         kind = LawBroken if isinstance(returned, Tensor) else NoAnswer
         raise kind(f"returned {kind_of(returned)}, expected a torch.Tensor")
     if tuple(returned.shape) != shape:

@@ -218,6 +218,8 @@ class Workers:
                 elif kind == "raised":
                     task = self._finished(worker)
                     return task.fatal or self._broken(task, content, worker.case, worker.cases)
+                elif kind == "lost":
+                    return self._lost(worker, content)
                 elif kind == "bug":
                     return self._failed(worker, content)
                 elif kind == "refused":

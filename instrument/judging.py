@@ -15,7 +15,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Never
 
-from headcheck.calling import REFUSALS, impatient
+from headcheck.calling import REFUSALS, DeviceLost, impatient
 from headcheck.declarations import DTYPES, LOW_PRECISION
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
@@ -86,13 +86,17 @@ def verify(
         with Workers(plan, processes) as workers:
             return judged_apart(workers, patterns, _Told(on_row))
     began = time.perf_counter()
-    with undisturbed():
-        prepared = plan.loaded().prepared()
-        chosen = choose(prepared.introduction.role, patterns)
-        rows: dict[str, LawResult] = {}
-        for row in prepared.engine.rows(chosen):
-            rows[row.id] = with_only(plan, row)
-            on_row(rows[row.id])
+    rows: dict[str, LawResult] = {}
+    try:
+        with undisturbed():
+            prepared = plan.loaded().prepared()
+            chosen = choose(prepared.introduction.role, patterns)
+            for row in prepared.engine.rows(chosen):
+                rows[row.id] = with_only(plan, row)
+                on_row(rows[row.id])
+    except DeviceLost as lost:
+        cure = "isolate=True judges it in processes of their own, and names the call"
+        raise HeadcheckError(f"the subject left the device unusable: {lost}; {cure}") from lost
     in_order = [rows[law.id] for law in chosen]
     return verdict_of(plan, prepared.introduction, in_order, time.perf_counter() - began)
 

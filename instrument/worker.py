@@ -2,8 +2,8 @@
 
 It reports in pairs: ("loaded", Introduction), ("answered", "") once a call of the subject has come back,
 ("ready", Introduction), ("refused", why), then for each law that it is given
-("case", (case, seconds that it may take)) before each example, and ("row", LawResult), ("raised", what)
-or ("bug", traceback); ("trying", "") is a sign of life.
+("case", (case, seconds that it may take)) before each example, and ("row", LawResult), ("raised", what),
+("lost", how the device became unusable) or ("bug", traceback); ("trying", "") is a sign of life.
 """
 
 import faulthandler
@@ -24,7 +24,7 @@ from typing import Any
 
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from headcheck.calling import Clock
+from headcheck.calling import Clock, DeviceLost
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
 from headcheck.forks import Fate, can_fork, end_with, fate_of
@@ -65,11 +65,14 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
     other_end.close()
     leave_the_terminal()
     with suppress(EOFError, BrokenPipeError):
-        prepared = _prepared(plan, connection)
-        known = {None: prepared}
-        while prepared is not None:
-            task: Task = connection.recv()
-            connection.send(_answer(task, plan, known, connection))
+        try:
+            prepared = _prepared(plan, connection)
+            known = {None: prepared}
+            while prepared is not None:
+                task: Task = connection.recv()
+                connection.send(_answer(task, plan, known, connection))
+        except DeviceLost as lost:
+            connection.send(("lost", f"left the device unusable: {lost}"))
 
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
@@ -189,6 +192,8 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
         return ("refused", str(problem)) if typed else ("row", task.fatal or law.not_applicable(str(problem)))
     except Exception:  # noqa: BLE001 - the other laws go on.
         return "bug", traceback.format_exc()
+    except DeviceLost:
+        raise
     except BaseException as problem:  # noqa: BLE001 - KeyboardInterrupt and its like: the subject's.
         return "raised", f"raised {type(problem).__name__}"
 

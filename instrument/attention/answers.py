@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Answer(NamedTuple):
-    """What one call gave, in canonical form and on the subject's device."""
+    """What one call gave, in canonical form."""
 
     output: Tensor
     log_sum_exp: Tensor | None = None
@@ -31,8 +31,10 @@ def each_part(answer: Answer, change: Callable[[Tensor], Tensor]) -> Answer:
 
 
 def copied(answer: Answer) -> Answer:
-    """Copies taken at once: what the subject writes later, into a buffer of its own, comes too late."""
-    return each_part(answer, lambda part: part.detach().clone())
+    """Copies taken at once, and brought to the CPU: what the subject writes later, into a buffer of its own, comes too
+    late.
+    """
+    return each_part(answer, lambda part: part.detach().to("cpu", copy=True))
 
 
 def told_apart(returned: Any) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class Edge(Abilities):
     # What it gives
 
     def __call__(self, x: Inputs) -> Tensor:
-        """The output (batch, heads, q_len, value_dim), copied, on the subject's device."""
+        """The output (batch, heads, q_len, value_dim), copied, on the CPU."""
         return self.answer(x).output
 
     def answer(self, x: Inputs, *, log_sum_exp: bool = False, weights: bool = False) -> Answer:
@@ -366,6 +366,7 @@ class Edge(Abilities):
         """What autograd gave for an argument, its axes and heads as laws have them."""
         if gradient is None:
             return None
+        gradient = gradient.cpu()
         if name in ("query", "key", "value"):
             gradient = self.canonical(gradient, x.batch, x.heads)
         if name == "attn_mask" and x.attn_mask is not None and self.mask_shapes is not None:

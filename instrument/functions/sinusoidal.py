@@ -91,7 +91,9 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             sizes = [size for size in returned.shape if size != 1]
             if sizes == [size for size in x.output_shape if size != 1]:
                 returned = returned.reshape(x.output_shape)
-        return plain_tensor(returned, x.output_shape, x.dtype, self.device)
+        # Nobody told it of a device: a table may be made on any.
+        device = str(returned.device) if isinstance(returned, Tensor) else self.device
+        return plain_tensor(returned, x.output_shape, x.dtype, device)
 
     def gradients(self, x: SinusoidalInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:
         raise NotApplicable("a table has no gradient")

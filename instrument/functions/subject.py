@@ -126,20 +126,20 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
     # What it gives
 
     def __call__(self, x: AnyInputs) -> Tensor:
-        """The output, copied, on the subject's device."""
+        """The output, copied, on the CPU."""
         with torch.no_grad():
-            return self.run(x, self.tensors_for(x)).detach().clone()
+            return self.run(x, self.tensors_for(x)).detach().to("cpu", copy=True)
 
     def in_inference_mode(self, x: AnyInputs) -> Tensor:
         """The output of a call in torch.inference_mode, copied; its tensors are made there too."""
         with torch.inference_mode():
             output = self.run(x, self.tensors_for(x))
-        return output.clone()
+        return output.to("cpu", copy=True)
 
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
         """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""
         lay_out = LAYOUTS[x.layout]
-        return {name: lay_out(each).to(self.device) for name, each in x.tensors.items()}
+        return {name: lay_out(each.to(self.device)) for name, each in x.tensors.items()}
 
     def run(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """One call. LawBroken: what comes back is no tensor of the right shape and dtype."""
@@ -204,7 +204,9 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
                 retain_graph=time < times - 1,
                 allow_unused=True,
             )
-            copies = (None if each is None else self.as_seen(x, each).clone() for each in gradients)
+            copies = (
+                None if each is None else self.as_seen(x, each).to("cpu", copy=True) for each in gradients
+            )
             found.append(dict(zip(asked, copies, strict=True)))
         return found
 
@@ -213,7 +215,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         if self.declaration.gradients is False:
             raise NotApplicable("has no gradients, as declared")
         tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
-        return self.run(x, tensors).detach().clone()
+        return self.run(x, tensors).detach().to("cpu", copy=True)
 
     def as_seen(self, x: AnyInputs, gradient: Tensor) -> Tensor:
         """The gradient of a tensor in the order of axes in which laws see it."""

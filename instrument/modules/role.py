@@ -1,7 +1,7 @@
 """What the engine asks of a role whose subject is a module."""
 
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from headcheck.casework import CaseRole
 from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
-from headcheck.modules.copying import parts_run
+from headcheck.modules.copying import in_format, parts_run
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 from headcheck.verdict import Hint
 
@@ -39,6 +39,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
     """The canonical call with nothing optional, as a user would write it."""
     aliases: tuple[str, ...] = ()
     """Words in the name of a class or function by which it is recognised."""
+    moves: ClassVar[bool] = True
+    """Whether what is found out of a module on the CPU holds elsewhere, once its weights are moved there."""
     classes = True
     """A class may be named in place of an instance: it is made without arguments, unless the role says otherwise."""
 
@@ -142,10 +144,34 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             notes.append(f"not all conventions were found out: {why}")
         return notes
 
+    def _moved(
+        self, declaration: Declaration, dtypes: tuple[str, ...], device: str, seed: int
+    ) -> tuple[ModuleSubject[AnyInputs], list[str]] | None:
+        """A module that was tried on the CPU, and notes; None where it does not work on both.
+
+        On a GPU one token or position beyond what it takes would leave the device unusable for the whole process.
+        """
+        if not self.moves:
+            return None
+        try:
+            subject, notes = self.prepare(declaration, dtypes=dtypes, device="cpu", seed=seed)
+            if subject.module is None or subject.as_made is None:
+                return None
+            subject.device = device
+            for module in (subject.module, subject.as_made):
+                in_format(module, device, getattr(torch, subject.dtypes[0]))
+            if self._plain_problem(subject, 1) and self._plain_problem(subject, 2):
+                return None
+        except (SubjectError, LawBroken):
+            return None
+        return subject, notes
+
     def prepare(
         self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str, seed: int
     ) -> tuple[ModuleSubject[AnyInputs], list[str]]:
         """In float64 where the module works in it, otherwise in float32."""
+        if device != "cpu" and (elsewhere := self._moved(declaration, dtypes, device, seed)) is not None:
+            return elsewhere
         wanted = dtypes or declaration.dtypes or ("float64", "float32")
         problems, unsound = [], None
         for dtype in wanted:

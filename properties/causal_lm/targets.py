@@ -106,7 +106,7 @@ def _fitted(model: CausalLMSubject, x: TokenInputs, targets: Tensor, places: lis
 
 def _targets(model: CausalLMSubject, x: TokenInputs) -> Tensor:
     """Tokens (batch, length) that have nothing to do with those that are read, as the module takes them."""
-    return model.given(torch.randint(model.vocab, x.tokens.shape, generator=x.generator("targets")))
+    return model.given(torch.randint(model.vocab, x.tokens.shape, generator=x.generator("targets"))).cpu()
 
 
 def _places(x: TokenInputs) -> list[int]:

@@ -39,6 +39,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
     case = MultiHeadCase
     declaration = MultiHeadAttention
     subject = MultiHeadSubject
+    moves = False  # It makes modules of other sizes as it goes on.
     classes = True
     """A class is made with (d_model, num_heads)."""
     kinds = (nn.MultiheadAttention,)
