@@ -173,9 +173,9 @@ def cost(subject: AttentionSubject, x: Inputs, times: int = 10) -> tuple[int, fl
     return (torch.cuda.max_memory_allocated() - before if on_cuda else 0), min(taken)
 
 
-def matrix(device: str, profile: str) -> str:
-    """The report of `headcheck agree torch` on the device."""
-    names, left_out = expanded(["torch"], device, profile)
+def matrix(family: Sequence[str], device: str, profile: str) -> str:
+    """The report of `headcheck agree` on the device."""
+    names, left_out = expanded(family, device, profile)
     plan = make_plan(names[0], profile=PROFILES[profile], device=device)
     text = io.StringIO()
     show(judge_family(names, plan, left_out=left_out), plain_console(text, color_system=None))
@@ -197,11 +197,11 @@ def _line(row: Row) -> str:
     return f"| {row.subject} | {row.what} | {row.ratio:.3f} | {bits} | {peak} | {taken} |"
 
 
-def record(device: str, length: int, examples: int, profile: str) -> str:
+def record(family: Sequence[str], device: str, length: int, examples: int, profile: str) -> str:
     """The whole page."""
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     today = datetime.now(tz=UTC).date()
-    names, _ = expanded(["torch"], device, "quick")
+    names, _ = expanded(family, device, "quick")
     flash = "torch-cuda-flash" if device.startswith("cuda") else "torch-sdpa-flash"
     kernels = [name for name in names if name.startswith(("torch-sdpa", "torch-cuda"))]
     dtype = "bfloat16" if device.startswith("cuda") else "float32"
@@ -213,9 +213,9 @@ def record(device: str, length: int, examples: int, profile: str) -> str:
         f"# Attention on {chip}",
         (
             f"Written on {today} by `python benchmarks/device.py --device {device} --length {length} "
-            f"--examples {examples} --profile {profile}`, torch {torch.__version__}."
+            f"--examples {examples} --profile {profile} --family {' '.join(family)}`, torch {torch.__version__}."
         ),
-        f"## The family\n\n```text\n{matrix(device, profile)}```",
+        f"## The family\n\n```text\n{matrix(family, device, profile)}```",
         table("Calibration: the largest error over bound", calibrated),
         table("Large shapes", large),
         table("Determinism", [determinism(name, device, length) for name in kernels]),
@@ -234,6 +234,7 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--profile", choices=tuple(PROFILES), default="gate")
+    parser.add_argument("--family", nargs="+", default=["torch"], metavar="SUBJECT")
     parser.add_argument("--write", type=Path, metavar="FILE")
     asked = parser.parse_args()
     try:
@@ -242,7 +243,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 2
     with undisturbed():
-        page = record(asked.device, asked.length, asked.examples, asked.profile)
+        page = record(asked.family, asked.device, asked.length, asked.examples, asked.profile)
     print(page) if asked.write is None else asked.write.write_text(page, encoding="utf-8")
     return 0
 

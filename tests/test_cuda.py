@@ -38,8 +38,13 @@ def lane(device: str, *of_cpu: str) -> tuple[str, ...]:
 
 
 def test_the_family_agrees(device: str) -> None:
-    """Flash, memory-efficient, cuDNN and math on one device: each pair within the sum of its bounds."""
-    names = lane(device, "torch-sdpa-math", "torch-sdpa-flash")
+    """Flash, memory-efficient, cuDNN and math on one device: each pair within the sum of its bounds.
+
+    torch-sdpa is left out: what it takes, and what a masked row gives, depends on the kernel that it goes to.
+    """
+    names = tuple(
+        name for name in lane(device, "torch-sdpa-math", "torch-sdpa-flash") if name != "torch-sdpa"
+    )
     plan = make_plan(
         names[0], profile=PROFILES["quick"], device=device, dtype=None if device == "cuda" else "float32"
     )
