@@ -247,8 +247,7 @@ class Edge(Abilities):
         if shapes is not None:
             shape = shape_for(mask, shapes, sizes)
             mask, largest = of_shape(mask, shape, sizes), expanded_sizes(shape, shapes, sizes)
-        moved = mask.to(self.device) if self.device != "cpu" else mask
-        return lay_out_mask(moved, x.mask_layout, largest)
+        return lay_out_mask(mask.to(self.device), x.mask_layout, largest)
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""
