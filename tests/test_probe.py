@@ -330,6 +330,27 @@ LAYOUT = "the shapes are those of another layout: --declare layout=bshd"
 AT_ONCE = "most laws break at their first example, often for a convention that is not declared: "
 
 
+def of_whole_blocks(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """As kernels are: half precision, two head dims, blocks of sixteen; aligned at the last key."""
+    assert q.dtype in (torch.float16, torch.bfloat16) and q.shape[-1] in (64, 128)
+    assert q.shape[2] % 16 == 0 and k.shape[2] % 16 == 0
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
+    scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5
+    weights = (scores.masked_fill(~seen, -torch.inf) if causal else scores).softmax(dim=-1)
+    return (weights.to(v.dtype).float() @ v.float()).to(q.dtype)
+
+
+def test_a_kernel_of_few_calls_is_told_apart_too() -> None:
+    """In 16 bits only, and in whole blocks: the default scale and the diagonal show all the same."""
+    probed = headcheck.probe(of_whole_blocks)
+    expected = {
+        "default scale": "1 / sqrt(head_dim)",
+        "causal": "bottom-right",
+        "dtypes": ("bfloat16", "float16"),
+    }
+    assert {topic: found(probed)[topic] for topic in expected} == expected
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_verdict_says_where_conventions_are_not_declared(isolate: bool) -> None:
     """Another layout is named, and where most laws break at their first example, so is the probe."""

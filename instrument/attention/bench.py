@@ -1,5 +1,6 @@
 """Where a subject is probed: its conventions as far as they are known, and how a call goes under others."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,14 @@ class Bench:
             return not within(subject(x), subject.expected(wanted), subject.bound(wanted)).broken
         except (LawBroken, NotApplicable):
             return False
+
+    def error(self, x: Inputs, as_if: Inputs) -> float:
+        """The largest difference from the answer to another input; infinite where there is none."""
+        subject = self.subject()
+        try:
+            return float((subject(x).double() - subject.expected(as_if)).abs().max())
+        except (LawBroken, NotApplicable):
+            return math.inf
 
     def reads_mask_of(self, shape: str) -> bool:
         """Whether masks of a shape have their effect, of one kind and of one meaning at least."""
