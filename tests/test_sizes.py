@@ -1,5 +1,6 @@
 """Functions that take some sizes only, as most kernels do: declared, or refused by plain calls in so many words."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -244,6 +245,38 @@ def test_sizes_are_found_in_any_dtype_and_where_calls_may_be_refused(dtype: str,
     verdict = headcheck.verify(declaration, profile="quick", dtype=dtype, laws=("accuracy/",))
     assert verdict.conforms
     assert all("inferred as wide" not in note for note in verdict.notes)
+
+
+def of_packs(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, causal: bool = False
+) -> Tensor:
+    """Packed sequences in half precision, of the head dims that flash-attention takes."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    if q.shape[-1] % 8:
+        raise RuntimeError("head_size should be a multiple of 8")
+    bounds = zip(pairwise(cu_seqlens_q.tolist()), pairwise(cu_seqlens_k.tolist()), strict=True)
+    alone = [(q[a:b], k[c:d], v[c:d]) for (a, b), (c, d) in bounds]
+    return torch.cat(
+        [q.new_empty(0, q.shape[1], v.shape[2]), *(_of_one_pack(*each, causal=causal) for each in alone)]
+    )
+
+
+def _of_one_pack(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    query, key, value = (x.transpose(0, 1).float() for x in (q, k, v))
+    seen = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q) if causal else len(k))
+    scores = (query @ key.mT * q.shape[-1] ** -0.5).masked_fill(~seen, -torch.inf)
+    weights = scores.softmax(dim=-1).nan_to_num()
+    return (weights.to(v.dtype).float() @ value).transpose(0, 1).to(q.dtype)
+
+
+def test_a_kernel_of_packs_and_few_sizes_is_judged() -> None:
+    """Its head dims are found out as those of others: no plain call of one number would be answered."""
+    declaration = headcheck.Attention(of_packs, layout="thd", causal="bottom-right", gradients=False)
+    found, _ = as_sized(declaration, ("float16",), "cpu")
+    assert found.head_dims is not None and all(dim % 8 == 0 for dim in found.head_dims)
+    verdict = headcheck.verify(declaration, profile="quick", laws=("ragged/", "accuracy/output"))
+    assert verdict.conforms
 
 
 def test_an_arithmetic_that_no_call_shows_is_not_the_narrowest() -> None:

@@ -39,23 +39,23 @@ SAYING_SO = re.compile(
 def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
     """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
 
-    Of packs the signature alone is read. Nothing is tried of subjects whose every call is slow; nor where the axes are in
-    another order, as what is refused is then said of others.
+    Nothing is tried of subjects whose every call is slow; nor where the axes are in another order, as what is refused is
+    then said of others.
     """
-    if declaration.layout == PACKED:
-        return _packed(declaration)
+    declaration, notes = _packed(declaration) if declaration.layout == PACKED else (declaration, [])
     if declaration.effort < 1:
-        return declaration, []
+        return declaration, notes
     tried = tuple(dtypes)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
-        return declaration, []
-    if is_turned(declaration, tried, device):
-        return declaration, []
+        return declaration, notes
+    if declaration.layout != PACKED and is_turned(declaration, tried, device):
+        return declaration, notes
     for dtype, size in chain(product(tried, [(3, 4)]), product(tried, WHOLE_BLOCKS)):
         trial = _Trial(declaration, dtype, device)
         if trial.answers(*size):
-            return trial.narrowed(*size)
-    return declaration, []
+            narrowed, found_out = trial.narrowed(*size)
+            return narrowed, [*notes, *found_out]
+    return declaration, notes
 
 
 def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
