@@ -16,14 +16,14 @@ def require_right_in_a_copy(compare: Callable[[], Iterable[Comparison]], device:
     nowhere else: the calls of `compare` would break those that come after. where: 'in torch.inference_mode'.
     """
     if device != "cpu" or not can_fork():
-        raise NotApplicable("has no gradients, as declared, and cannot be asked in a copy of the process")
+        raise NotApplicable("has no gradients, and cannot be asked in a copy of the process")
     fate = fate_of(lambda: not any(each.broken for each in compare()), PATIENCE_S)
     if fate == "no" and fate_of(lambda: _does_not_apply(compare), PATIENCE_S) == "yes":
         raise NotApplicable(f"cannot be called {where}, as a copy of the process found")
     if fate in ("no", "died"):
         raise LawBroken(f"{where} the output is another than outside, or the call raises or crashes")
     if fate == "hung":
-        raise NotApplicable("has no gradients, as declared, and a copy of the process that was asked hung")
+        raise NotApplicable("has no gradients, and a copy of the process that was asked hung")
 
 
 def _does_not_apply(compare: Callable[[], Iterable[Comparison]]) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.bounds import ForwardBounds, forward_bounds
-from headcheck.attention.edge import Edge
+from headcheck.attention.edge import GRADIENTS, Edge
 from headcheck.attention.gradient_bounds import (
     GradientBounds,
     gradient_bounds,
@@ -122,6 +122,14 @@ class AttentionSubject(Edge):
         """
         dead = x.dead_rows
         return dead.any(dim=1, keepdim=True).expand(dead.shape) if DEAD_ROWS in self.avoids else dead
+
+    @property
+    def forward_only(self) -> str:
+        """Why no call has gradients, as declared or as found; '' where some have."""
+        if self.declaration.gradients is False:
+            return "has no gradients, as declared"
+        has_some = self.declaration.gradients or GRADIENTS in self.found
+        return "" if has_some else "the output carries no gradient"
 
     def claims_gradients(self, x: Inputs) -> bool:
         """Whether the gradients of this call are specified: dead rows other than zeros leave them open."""

@@ -269,14 +269,14 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     if "is_causal" in conventions.always:
         does[MASK_WITH_CAUSAL] = True
     shown = _shown_by(trial)
+
+    def as_all_others(what: str) -> bool:
+        # What a scale does to the gradients has no law of its own: all others have to meet it.
+        ask = {"if_refused": what != MASK_WITH_CAUSAL, "backward": what != SCALES}
+        return all(is_right(trial, case, **ask) for case in shown[what])
+
     return frozenset(
-        what
-        for what, declared in does.items()
-        if not (
-            all(is_right(trial, case, if_refused=what != MASK_WITH_CAUSAL) for case in shown[what])
-            if declared is None
-            else declared
-        )
+        what for what, declared in does.items() if not (as_all_others(what) if declared is None else declared)
     )
 
 

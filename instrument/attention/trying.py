@@ -60,12 +60,12 @@ def refuses_an_argument(failure: Failure | None, *names: str) -> bool:
     )
 
 
-def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True) -> bool:
-    """Whether a call gives the oracle's answer, and a gradient without NaN where it gives one."""
-    return is_right_on(trial, built(trial, case), if_refused=if_refused)
+def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True, backward: bool = True) -> bool:
+    """Whether a call gives the oracle's answer, and, if that is asked, a gradient without NaN where it gives one."""
+    return is_right_on(trial, built(trial, case), if_refused=if_refused, backward=backward)
 
 
-def is_right_on(trial: AttentionSubject, x: Inputs, *, if_refused: bool) -> bool:
+def is_right_on(trial: AttentionSubject, x: Inputs, *, if_refused: bool, backward: bool = True) -> bool:
     """The same of inputs."""
     try:
         if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
@@ -74,6 +74,11 @@ def is_right_on(trial: AttentionSubject, x: Inputs, *, if_refused: bool) -> bool
         return if_refused
     except LawBroken:
         return False
+    return not backward or _has_finite_gradients(trial, x)
+
+
+def _has_finite_gradients(trial: AttentionSubject, x: Inputs) -> bool:
+    """Whether each gradient is without NaN, where there is one."""
     try:
         found = trial.gradients(x)
     except NotApplicable:

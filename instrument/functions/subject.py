@@ -225,6 +225,14 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """The cotangent; one that is contiguous is so in the order of axes that the subject has."""
         return cotangent
 
+    @property
+    def forward_only(self) -> str:
+        """Why no call has gradients, as declared or as found; '' where some have."""
+        if self.declaration.gradients is False:
+            return "has no gradients, as declared"
+        has_some = self.declaration.gradients or self.carries_gradients
+        return "" if has_some else "the output carries no gradient"
+
     def _with_a_graph(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """The output. NotApplicable, or LawBroken where gradients are declared: it carries none."""
         if self.declaration.gradients is False:

@@ -250,7 +250,7 @@ def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Co
     def there() -> Comparison:
         return within(watching.in_inference_mode(attention, x), plain, limit)
 
-    if attention.declaration.gradients is False:
+    if attention.forward_only:
         require_right_in_a_copy(lambda: [there()], attention.device, "in torch.inference_mode")
         return none("outputs that are other in inference mode")
     return there()
@@ -265,8 +265,8 @@ def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Co
 )
 def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """After a call in inference mode the same call has its gradients."""
-    if attention.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    if attention.forward_only:
+        raise NotApplicable(attention.forward_only)
     if not attention.claims_gradients(x):
         return
     if attention.has("scale"):

@@ -94,7 +94,7 @@ def inference_mode_changes_nothing(function: FunctionSubject[Inputs], x: Inputs)
     def there() -> Comparison:
         return within(function.in_inference_mode(x), function.expected(x), function.bound(x))
 
-    if function.declaration.gradients is False:
+    if function.forward_only:
         require_right_in_a_copy(lambda: [there()], function.device, "in torch.inference_mode")
         return none("outputs that are other in inference mode")
     return there()
@@ -111,8 +111,8 @@ def inference_mode_leaves_nothing_behind(
     function: FunctionSubject[Inputs], x: Inputs
 ) -> Iterator[Comparison]:
     """After a call in inference mode the same call has its gradients."""
-    if function.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    if function.forward_only:
+        raise NotApplicable(function.forward_only)
     function.in_inference_mode(x)
     found, exact = function.gradients(x, x.cotangent), function.exact_gradients(x, x.cotangent)
     yield from compared_gradients(found, exact, function.gradient_bounds(x, x.cotangent.double()))

@@ -228,7 +228,7 @@ def inference_mode_leaves_nothing_behind(
             first = used.output(x).clone()
         return module.close(first.cpu(), module(x), x, "output in inference mode")
 
-    if module.declaration.gradients is False:
+    if module.declaration.gradients is False or not module.carries_gradients:
         require_right_in_a_copy(lambda: [there()], module.device, "in torch.inference_mode")
         yield none("outputs that are other in inference mode")
         return
