@@ -226,17 +226,11 @@ class DeviceLost(BaseException):
     """
 
 
-def _wait_for_this_stream() -> None:
-    """What goes wrong on a device is told at a later call: it is waited for, on the stream that a caller would use."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.current_stream().synchronize()
-
-
-def _require_the_device(problem: BaseException) -> None:
+def require_the_device(problem: BaseException, device: str) -> None:
     """DeviceLost: the device cannot be used any more, for what was raised."""
-    if isinstance(problem, RuntimeError) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if isinstance(problem, RuntimeError) and device.startswith("cuda"):
         try:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         except RuntimeError:
             raise DeviceLost(first_line_of(problem)) from problem
 
@@ -248,23 +242,31 @@ class Clock:
     on_return: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
     """Told of each call that came back, in every clock of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self.seconds = 0.0
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """What the function returns. SubjectRaised: it threw something."""
         if heard.is_listening():
             heard.note(_by_name(function, arguments, keywords))
-        began = time.perf_counter()
+        began, came_back = time.perf_counter(), True
         try:
             call = function if Clock.patience is None else partial(Clock.patience.call, function)
             returned = call(*arguments, **keywords)
-            _wait_for_this_stream()
+            if self.device.startswith("cuda"):
+                # What goes wrong there is told at a later call: it is waited for, on the stream that a caller would use.
+                torch.cuda.current_stream(self.device).synchronize()
             return returned
         except (NoAnswer, SubjectError):
             raise
+        except DeviceLost:
+            came_back = False
+            raise
         except (Exception, SystemExit) as problem:
-            _require_the_device(problem)
+            came_back = False
+            require_the_device(problem, self.device)
+            came_back = True
             raise SubjectRaised(problem) from problem
         except KeyboardInterrupt as problem:
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -272,7 +274,8 @@ class Clock:
             raise SubjectRaised(problem) from problem
         finally:
             self.seconds += time.perf_counter() - began
-            Clock.on_return()
+            if came_back:
+                Clock.on_return()
 
 
 def _by_name(

@@ -43,6 +43,8 @@ MERGED = "(hd)"
 """The end of the layout of an output that holds all heads on one axis, one after another."""
 ALWAYS = ("is_causal", "scale", "softcap", "window")
 """What every call of a function may have without an argument for it."""
+ONE_QUERY = "one-query"
+"""What `rectangular` says where q_len is kv_len, or one."""
 BASE_2 = "base-2"
 """A log-sum-exp that is divided by log 2."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
@@ -182,8 +184,9 @@ class _Conventions(_Common):
     """The most queries, and the most keys, that it takes; None: any, but for what plain calls refuse in so many words."""
     value_dim: bool | None = None
     """Whether value's dim may differ from head_dim; None: yes, if a plain call does not refuse it in so many words."""
-    rectangular: bool | None = None
-    """Whether q_len may differ from kv_len; None: yes, if a plain call does not refuse it in so many words."""
+    rectangular: bool | Literal["one-query"] | None = None
+    """Whether q_len may differ from kv_len; one-query: where it is one, as in decoding, and else not; None: yes, if a
+    plain call does not refuse it in so many words."""
     scale: bool | None = None
     """`scale`, a number that multiplies the scores; left out, 1 / sqrt(head_dim). Of this and of the seven features
     below True is held to work, False is held to raise, and None is read off the signature."""
@@ -240,6 +243,7 @@ class Attention(Declaration, _Conventions):
         "true_means": ("keep", "block"),
         "mask_with_causal": ("and", "refused", None),
         "masked_nan": ("stopped", "leaks"),
+        "rectangular": (True, False, ONE_QUERY, None),
         "grouped_heads": ("interleaved", "tiled", False, None),
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),

@@ -86,17 +86,16 @@ def verify(
         with Workers(plan, processes) as workers:
             return judged_apart(workers, patterns, _Told(on_row))
     began = time.perf_counter()
-    rows: dict[str, LawResult] = {}
-    try:
-        with undisturbed():
-            prepared = plan.loaded().prepared()
-            chosen = choose(prepared.introduction.role, patterns)
-            for row in prepared.engine.rows(chosen):
-                rows[row.id] = with_only(plan, row)
-                on_row(rows[row.id])
-    except DeviceLost as lost:
-        cure = "isolate=True judges it in processes of their own, and names the call"
-        raise HeadcheckError(f"the subject left the device unusable: {lost}; {cure}") from lost
+    with (
+        undisturbed(),
+        _device_kept("; isolate=True judges it in processes of their own, and names the call"),
+    ):
+        prepared = plan.loaded().prepared()
+        chosen = choose(prepared.introduction.role, patterns)
+        rows: dict[str, LawResult] = {}
+        for row in prepared.engine.rows(chosen):
+            rows[row.id] = with_only(plan, row)
+            on_row(rows[row.id])
     in_order = [rows[law.id] for law in chosen]
     return verdict_of(plan, prepared.introduction, in_order, time.perf_counter() - began)
 
@@ -122,7 +121,7 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
     """
     _require_no_other(replay, options, make_plan)
     plan = make_plan(subject, **options)
-    with undisturbed():
+    with undisturbed(), _device_kept():
         return plan.loaded().prepared().replayed(law_named(law_id), case)
 
 
@@ -139,7 +138,7 @@ def probe(
     from headcheck.pasting import found_out
 
     loaded = make_plan(subject, role=role, device=device, declare=declare, timeout=timeout).loaded()
-    with undisturbed(), impatient(timeout_s=timeout):
+    with undisturbed(), _device_kept(), impatient(timeout_s=timeout):
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)
         return found_out(loaded.declaration, device=loaded.device, name=loaded.function)
@@ -357,6 +356,15 @@ def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
     if row.counterexample is None:
         return row
     return replace(row, counterexample=replace(row.counterexample, only=plan.but(seed).only(row.id)))
+
+
+@contextmanager
+def _device_kept(cure: str = "") -> Iterator[None]:
+    """HeadcheckError: a call left the device unusable for this process."""
+    try:
+        yield
+    except DeviceLost as lost:
+        raise HeadcheckError(f"the subject left the device unusable: {lost}{cure}") from lost
 
 
 @contextmanager

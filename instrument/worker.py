@@ -24,7 +24,7 @@ from typing import Any
 
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from headcheck.calling import Clock, DeviceLost
+from headcheck.calling import Clock, DeviceLost, require_the_device
 from headcheck.engine import Engine, Judged, describe
 from headcheck.errors import HeadcheckError
 from headcheck.forks import Fate, can_fork, end_with, fate_of
@@ -92,8 +92,8 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
         connection.send(("answer", str(found)))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
-    except Exception:  # noqa: BLE001 - the parent tells what it was.
-        connection.send(("bug", traceback.format_exc()))
+    except Exception as problem:  # noqa: BLE001 - the parent tells what it was.
+        connection.send(("bug", _traced(problem)))
 
 
 def leave_the_terminal() -> None:
@@ -136,9 +136,18 @@ def _prepared(plan: Plan, connection: Connection) -> Prepared | None:
         return prepared
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
-    except Exception:  # noqa: BLE001 - the parent tells what it was.
-        connection.send(("bug", traceback.format_exc()))
+    except Exception as problem:  # noqa: BLE001 - the parent tells what it was.
+        connection.send(("bug", _traced(problem)))
     return None
+
+
+def _traced(problem: Exception) -> str:
+    """The stack of an error of our own. DeviceLost: it is one of the device, told where its answer was fetched."""
+    import torch
+
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    require_the_device(problem, "cuda" if used else "cpu")
+    return traceback.format_exc()
 
 
 def _watched(prepared: Prepared, connection: Connection) -> Prepared:
@@ -166,8 +175,8 @@ def _answer(
             connection.send(("trying", ""))
     except HeadcheckError as problem:
         return "row", task.law.not_applicable(str(problem))
-    except Exception:  # noqa: BLE001 - the other subjects go on.
-        return "bug", traceback.format_exc()
+    except Exception as problem:  # noqa: BLE001 - the other subjects go on.
+        return "bug", _traced(problem)
     prepared = known[task.subject]
     assert prepared is not None
     prepared.engine.seed = task.seed
@@ -190,8 +199,8 @@ def _carried_out(task: Task, prepared: Prepared, connection: Connection) -> tupl
             task.case is not None and not task.fatal
         )  # A case that cannot be had is refused; other laws go on.
         return ("refused", str(problem)) if typed else ("row", task.fatal or law.not_applicable(str(problem)))
-    except Exception:  # noqa: BLE001 - the other laws go on.
-        return "bug", traceback.format_exc()
+    except Exception as problem:  # noqa: BLE001 - the other laws go on.
+        return "bug", _traced(problem)
     except DeviceLost:
         raise
     except BaseException as problem:  # noqa: BLE001 - KeyboardInterrupt and its like: the subject's.

@@ -11,13 +11,14 @@ from torch.nn.functional import scaled_dot_product_attention
 import headcheck
 from headcheck.calling import Clock, DeviceLost, SubjectRaised
 from headcheck.engine import PROFILES
-from headcheck.errors import HeadcheckError
+from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.laws import choose
 from headcheck.teeth.campaign import read
 from headcheck.teeth.corpus import load
 from headcheck.teeth.trial import LOST, Way, tried
 from tests.faults import Variant
 
+GPU = "cuda:1"
 LAWS = ("distribution/one-key-gives-its-value", "accuracy/a-moving-maximum-rescales-all")
 
 
@@ -35,24 +36,24 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch, *, here: str = "", everywhere: str = 
         if what:
             raise RuntimeError(what)
 
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     stream = SimpleNamespace(synchronize=lambda: saying(here or everywhere))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: saying(everywhere))
+    streams = {GPU: stream}
+    monkeypatch.setattr(torch.cuda, "current_stream", streams.__getitem__)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: saying(everywhere if device == GPU else ""))
 
 
 def test_an_error_that_stays_is_the_end_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked next would be answered with the same error."""
     a_gpu(monkeypatch, everywhere="CUDA error: misaligned address\nand a second line")
     with pytest.raises(DeviceLost, match=r"^CUDA error: misaligned address$"):
-        Clock().call(lambda: 1)
+        Clock(GPU).call(lambda: 1)
 
 
 def test_an_error_that_passes_is_the_calls_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that the device refuses leaves it as it was; and it is told at the call that made it."""
     a_gpu(monkeypatch, here="CUDA error: invalid configuration argument")
     with pytest.raises(SubjectRaised, match="invalid configuration"):
-        Clock().call(lambda: 1)
+        Clock(GPU).call(lambda: 1)
 
 
 def test_no_other_law_is_blamed() -> None:
@@ -69,6 +70,27 @@ def test_within_the_process_it_is_said_in_one_line() -> None:
     """There nothing can go on."""
     with pytest.raises(HeadcheckError, match=r"left the device unusable: .*; isolate=True judges"):
         headcheck.verify(beyond_a_tile, profile="quick", dtype="float32", laws=LAWS)
+
+
+def test_each_way_in_says_so() -> None:
+    """A probe and a replay have no process of their own in Python either."""
+    said = "left the device unusable: CUDA error"
+    with pytest.raises(HeadcheckError, match=said):
+        headcheck.replay(
+            beyond_a_tile, "attention/accuracy/output-is-within-the-bound", "kv_len=40", dtype="float32"
+        )
+    with pytest.raises(HeadcheckError, match=said):
+        headcheck.probe(lost_at_once)
+
+
+def lost_at_once(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    raise DeviceLost("CUDA error: misaligned address")
+
+
+def test_a_device_that_is_lost_in_the_first_call_breaks_no_law() -> None:
+    """As where the process dies in it: the subject cannot be called."""
+    with pytest.raises(SubjectError, match="cannot be called: left the device unusable"):
+        headcheck.verify(lost_at_once, profile="quick", dtype="float32", laws=LAWS, isolate=True)
 
 
 def test_a_fault_that_costs_the_device_is_caught() -> None:

@@ -247,6 +247,51 @@ def test_sizes_are_found_in_any_dtype_and_where_calls_may_be_refused(dtype: str,
     assert all("inferred as wide" not in note for note in verdict.notes)
 
 
+def prefill_or_decode(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, decoded: int | None = None
+) -> Tensor:
+    """Whole sequences, and one query over a cache."""
+    if q.shape[2] not in (1, k.shape[2]):
+        raise NotImplementedError("q_len is kv_len, or one")
+    keys = decoded if q.shape[2] == 1 and k.shape[2] > 1 else None
+    return scaled_dot_product_attention(q, k[:, :, :keys], v[:, :, :keys], scale=scale)
+
+
+def forgets_the_last_key(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """The same, but for the last key of the cache."""
+    return prefill_or_decode(q, k, v, scale, decoded=-1)
+
+
+def test_decoding_is_asked_for_where_other_rectangles_are_refused() -> None:
+    """One query over a cache is what such a kernel is made for."""
+    found, notes = as_sized(headcheck.Attention(prefill_or_decode), FLOAT32, "cpu")
+    assert found.rectangular == "one-query" and "but for one query" in notes[0]
+    laws = ("accuracy/output", "distribution/")
+    right = headcheck.Attention(prefill_or_decode, arguments={}, nan_scores="may-vanish")
+    assert headcheck.verify(right, profile="quick", dtype="float32", laws=laws).conforms
+    assert not headcheck.verify(forgets_the_last_key, profile="quick", dtype="float32", laws=laws).conforms
+
+
+def wide_heads_if_causal(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Heads of more than 64 for causal calls alone, in which the last key is lost."""
+    wide = q.shape[-1] > 64
+    if wide and not is_causal:
+        raise NotImplementedError("head_dim of more than 64 for causal attention only")
+    keys = -1 if wide and k.shape[2] > 1 else None
+    return scaled_dot_product_attention(q, k[:, :, :keys], v[:, :, :keys], is_causal=is_causal, scale=scale)
+
+
+def test_what_some_call_takes_is_asked_for_though_calls_may_be_refused() -> None:
+    """A size that a plain call refuses may be taken by a causal one; of rectangles, strides and values each is asked."""
+    subject = headcheck.Attention(wide_heads_if_causal, may_refuse=True)
+    found, _ = as_sized(subject, FLOAT32, "cpu")
+    assert found.head_dims is None
+    alike_alone = headcheck.Attention(alike, may_refuse=True)
+    assert as_sized(alike_alone, FLOAT32, "cpu") == (alike_alone, [])
+
+
 def of_packs(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, causal: bool = False
 ) -> Tensor:
@@ -280,7 +325,7 @@ def test_a_kernel_of_packs_and_few_sizes_is_judged() -> None:
 
 
 def test_an_arithmetic_that_no_call_shows_is_not_the_narrowest() -> None:
-    """Where every case that would tell is refused, right rounding is not failed."""
+    """Where every case that would tell is refused, the widest is taken, and that is said."""
 
     def for_laws_alone(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if k.shape[2] != 1 or q.shape[-1] != 4:
@@ -289,7 +334,8 @@ def test_an_arithmetic_that_no_call_shows_is_not_the_narrowest() -> None:
 
     subject = headcheck.Attention(for_laws_alone, may_refuse=True, gradients=False, head_dims=(3, 4))
     verdict = headcheck.verify(subject, profile="quick", dtype="float16", laws=("accuracy/output",))
-    assert any("no call that tells its arithmetic was answered" in note for note in verdict.notes)
+    (note,) = (note for note in verdict.notes if "no call that tells its arithmetic was answered" in note)
+    assert note.endswith("held to replace(named('opwise'), scaled='input')")
 
 
 def test_a_slip_of_strides_is_no_refusal() -> None:

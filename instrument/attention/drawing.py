@@ -23,7 +23,7 @@ from headcheck.attention.subject import (
     AttentionSubject,
 )
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import BROADCAST_SHAPES
+from headcheck.declarations import BROADCAST_SHAPES, ONE_QUERY
 from headcheck.numbers import A_DOZEN, numbers_that_fit
 from headcheck.recipes import RARELY
 
@@ -85,7 +85,8 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
 
 def shorter(case: Case, subject: AttentionSubject) -> Case:
     """Both lengths the smaller one, where the subject takes equal ones only: `fit` would take the larger."""
-    if subject.declaration.rectangular is not False:
+    alike = subject.declaration.rectangular
+    if alike is not False and not (alike == ONE_QUERY and case.q_len != 1):
         return case
     return case.but(q_len=min(case.q_len, case.kv_len), kv_len=min(case.q_len, case.kv_len))
 

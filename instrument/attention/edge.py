@@ -59,7 +59,7 @@ class Edge(Abilities):
     ) -> None:
         super().__init__(declaration, refused)
         self.device = device
-        self.clock = Clock()
+        self.clock = Clock(device)
         self.always_given = must_be_given(declaration.function, self.arguments)
         self.tensors = tensors_by_name(declaration.function)
         self.no_limit = no_limit(declaration.function, self.arguments.get("window", ""))
@@ -313,15 +313,15 @@ class Edge(Abilities):
 
     def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
         output = self.canonical(self._checked(x, parts["output"]), x.batch, x.heads, self._output_layout)
-        forms = self.forms(x)
-        extras = {name: parts[name] for name in RETURN_ARGUMENTS if name in parts}
+        forms, extras = self.forms(x), {name: parts[name] for name in RETURN_ARGUMENTS if name in parts}
         for name, extra in extras.items():
             said = "the call" if self.declaration.returns else f"{RETURN_ARGUMENTS[name]}=True"
             if not isinstance(extra, Tensor):
                 raise LawBroken(f"{said} returned {kind_of(extra)} as {name}, expected a torch.Tensor")
-            if tuple(extra.shape) != forms[name]:
-                shape = tuple(extra.shape)
+            if (shape := tuple(extra.shape)) != forms[name]:
                 raise LawBroken(f"{said} returned {name} of shape {shape}, expected {forms[name]}")
+            if extra.device.type != output.device.type:
+                raise LawBroken(f"{said} returned {name} on {extra.device}, expected {self.device}")
             extras[name] = self.rows_in_order(extra, name).reshape(_whole(x)[name])
         if "log_sum_exp" in extras and self.declaration.log_sum_exp == BASE_2:
             extras["log_sum_exp"] = extras["log_sum_exp"].double() * math.log(2)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.declarations import PACKED, Attention
+from headcheck.declarations import ONE_QUERY, PACKED, Attention
 
 SQUARE = 257
 """The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
@@ -20,7 +20,7 @@ def sized(case: Case, declaration: Attention) -> Case:
         head_dim, value_dim = _near(head_dim, dims), _near(value_dim, dims)
     if declaration.value_dim is False:
         value_dim = head_dim
-    if declaration.rectangular is False:
+    if declaration.rectangular is False or (declaration.rectangular == ONE_QUERY and q_len != 1):
         q_len = kv_len = min(max(q_len, kv_len), SQUARE)
     q_len, kv_len = (_taken(length, declaration) for length in (q_len, kv_len))
     case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
@@ -67,6 +67,8 @@ def _why_not_of_tensors(x: Inputs, declaration: Attention) -> str:
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):
         return f"takes head_dims {listed(dims)} only"
+    if declaration.rectangular == ONE_QUERY and x.q_len not in (1, x.kv_len):
+        return "takes as many queries as keys only, or one"
     multiple = declaration.length_multiple or 1
     if x.q_len % multiple or x.kv_len % multiple:
         return f"takes lengths that are multiples of {multiple} only"

@@ -16,7 +16,7 @@ from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention
+from headcheck.declarations import ONE_QUERY, PACKED, Attention
 from headcheck.forks import asked_apart
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
@@ -33,14 +33,15 @@ SAYING_SO = re.compile(
     r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)|stride|contiguous",
     re.IGNORECASE,
 )
-"""What a RuntimeError has to say to be a refusal of a size: others are findings."""
+"""What a RuntimeError of code in C has to say to be a refusal of a size: others are findings."""
 
 
 def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tuple[Attention, list[str]]:
     """The declaration with the sizes that plain calls show, where it leaves them open; and notes of what is refused.
 
     Nothing is tried of subjects whose every call is slow; nor where the axes are in another order, as what is refused is
-    then said of others.
+    then said of others. Of what may refuse any call only the dims and the blocks of lengths are left out that no call,
+    a causal one neither, takes: all else is asked, call by call.
     """
     declaration, notes = _packed(declaration) if declaration.layout == PACKED else (declaration, [])
     if declaration.effort < 1:
@@ -116,14 +117,26 @@ class _Trial:
     def refusals(self, sizes: Sequence[tuple[int, int]], **more: Any) -> dict[tuple[int, int], str]:
         """Length and dim of calls that are refused -> in which words."""
         failures = {size: self.failure(*size, **more) for size in sizes}
+        if self.declaration.may_refuse and self.subject.has("is_causal"):
+            causal = {
+                size: self.failure(*size, **more, is_causal=True) for size, why in failures.items() if why
+            }
+            failures |= {size: None for size, why in causal.items() if why is None}
         return {
             size: _said(each) for size, each in failures.items() if each is not None and refuses_a_size(each)
         }
 
     def narrowed(self, length: int, dim: int) -> tuple[Attention, list[str]]:
         """The declaration with what is refused left out. A call of that length and that dim returns."""
+        changes, notes = self._dims_and_blocks(length, dim)
+        if self.declaration.may_refuse:
+            return self.declaration.but(**changes), notes
+        return self._all_else(length, dim, changes, notes)
+
+    def _dims_and_blocks(self, length: int, dim: int) -> tuple[dict[str, Any], list[str]]:
+        """What most calls are refused for."""
         changes: dict[str, Any] = {}
-        notes = []
+        notes: list[str] = []
         if self.declaration.head_dims is None and (refused := self._dims_refused(length)):
             changes["head_dims"] = taken = tuple(each for each in DIMS if (length, each) not in refused)
             notes.append(
@@ -136,9 +149,18 @@ class _Trial:
                 changes["length_multiple"] = multiple
                 said = next(iter(refused.values()))
                 notes.append(f"lengths: multiples of {multiple}, as plain calls show; others: {said}")
+        return changes, notes
+
+    def _all_else(
+        self, length: int, dim: int, changes: dict[str, Any], notes: list[str]
+    ) -> tuple[Attention, list[str]]:
         if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
-            changes["rectangular"] = False
-            notes.append(f"q_len other than kv_len: not asked for ({said})")
+            if "length_multiple" not in changes and self.failure(length, dim, q_len=1) is None:
+                changes["rectangular"] = ONE_QUERY
+                notes.append(f"q_len other than kv_len: not asked for, but for one query ({said})")
+            else:
+                changes["rectangular"] = False
+                notes.append(f"q_len other than kv_len: not asked for ({said})")
         found = self.declaration.but(**changes)
         if found.max_length is None and (said := self._too_long(BEYOND, length, dim, found)):
             multiple = found.length_multiple or 1
@@ -201,7 +223,7 @@ class _Trial:
 def refuses_a_size(problem: BaseException) -> bool:
     """Whether an exception says that such sizes are not taken; others are for the laws to tell."""
     if isinstance(problem, RuntimeError) and not isinstance(problem, NotImplementedError):
-        return bool(SAYING_SO.search(str(problem)))
+        return was_raised(problem) or bool(SAYING_SO.search(str(problem)))
     return isinstance(problem, REFUSALS)
 
 

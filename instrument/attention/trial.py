@@ -273,6 +273,10 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     def as_all_others(what: str) -> bool:
         # What a scale does to the gradients has no law of its own: all others have to meet it.
         ask = {"if_refused": what != MASK_WITH_CAUSAL, "backward": what != SCALES}
+        if what == SCALES and not all(
+            is_right(trial, case.but(scale=None), **ask) for case in shown[what][:1]
+        ):
+            return True  # It is not the scale.
         return all(is_right(trial, case, **ask) for case in shown[what])
 
     return frozenset(

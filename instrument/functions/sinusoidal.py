@@ -91,8 +91,9 @@ class SinusoidalSubject(FunctionSubject[SinusoidalInputs]):
             sizes = [size for size in returned.shape if size != 1]
             if sizes == [size for size in x.output_shape if size != 1]:
                 returned = returned.reshape(x.output_shape)
-        # Nobody told it of a device: a table may be made on any.
-        device = str(returned.device) if isinstance(returned, Tensor) else self.device
+        # Nobody told it of a device: a table may be made on the CPU.
+        here = isinstance(returned, Tensor) and returned.device.type == "cpu"
+        device = "cpu" if here else self.device
         return plain_tensor(returned, x.output_shape, x.dtype, device)
 
     def gradients(self, x: SinusoidalInputs, *arguments: Any, **keywords: Any) -> dict[str, Tensor | None]:

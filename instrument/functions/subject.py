@@ -54,7 +54,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         self.arithmetic = arithmetic
         self.device = device
         self.effort = declaration.effort
-        self.clock = Clock()
+        self.clock = Clock(device)
         self.refused: dict[str, str] = {}
         """Feature -> why it is not there, found out by trying."""
         self.answered_otherwise: Mapping[str, str] = {}

@@ -157,7 +157,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             subject, notes = self.prepare(declaration, dtypes=dtypes, device="cpu", seed=seed)
             if subject.module is None or subject.as_made is None:
                 return None
-            subject.device = device
+            subject.device = subject.clock.device = device
             for module in (subject.module, subject.as_made):
                 in_format(module, device, getattr(torch, subject.dtypes[0]))
             if self._plain_problem(subject, 1) and self._plain_problem(subject, 2):

@@ -98,7 +98,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.dtypes = dtypes
         self.device = device
         self.effort = EFFORT * declaration.effort
-        self.clock = Clock()
+        self.clock = Clock(device)
         self.aliased = ""
         """Two parameters of the module, as it was given, that share their memory."""
         self.original: nn.Module | None = None

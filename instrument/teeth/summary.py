@@ -32,9 +32,9 @@ class Run:
 
 def runs(outcomes: Iterable[Outcome], corpus: Corpus) -> list[Run]:
     """The outcomes sorted into runs; where a fault was judged in several ways, the most telling one counts."""
-    found: dict[tuple[str, int], dict[str, Outcome]] = {}
+    found: dict[tuple[str, int, str], dict[str, Outcome]] = {}
     for each in sorted(outcomes, key=lambda outcome: (Way.NAMED, Way.FIRST, Way.ALL).index(outcome.way)):
-        found.setdefault((each.profile, each.seed), {})[each.id] = each
+        found.setdefault((each.profile, each.seed, each.device), {})[each.id] = each
     return [
         Run(
             profile,
@@ -42,7 +42,7 @@ def runs(outcomes: Iterable[Outcome], corpus: Corpus) -> list[Run]:
             [each for name, each in by_id.items() if name in corpus.wrong],
             [each for name, each in by_id.items() if name in corpus.right],
         )
-        for (profile, seed), by_id in sorted(found.items())
+        for (profile, seed, _), by_id in sorted(found.items())
     ]
 
 
