@@ -18,6 +18,16 @@ def memory_of(x: Tensor) -> Tensor:
     return torch.as_strided(x.detach(), (size,), (1,), 0)
 
 
+def moved(x: Tensor, like: Tensor) -> Tensor:
+    """The tensor in the dtype and on the device of another one, as it lies in memory: `to` alone would close gaps, and
+    write out what is expanded.
+    """
+    x = x.to(like.dtype)
+    if x.device.type == like.device.type:
+        return x
+    return memory_of(x).to(like.device).as_strided(x.shape, x.stride(), x.storage_offset())
+
+
 def contiguous(x: Tensor) -> Tensor:
     """One number after the other."""
     return x.clone(memory_format=torch.contiguous_format)

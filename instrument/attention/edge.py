@@ -36,6 +36,7 @@ from headcheck.attention.unsaid import unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
+from headcheck.layouts import moved
 from headcheck.signatures import by_place, must_be_given, no_limit, tensors_by_name
 
 GRADIENTS = "gradients"
@@ -113,7 +114,7 @@ class Edge(Abilities):
     def gradients_left(self, x: Inputs) -> Gradients:
         """What backward() leaves in .grad of the inputs, which wanted gradients and had none."""
         output, wanted = self._followed(x, None)
-        self.clock.call(output.backward, self._sent_back(x, x.cotangent).to(output))
+        self.clock.call(output.backward, moved(self._sent_back(x, x.cotangent), output))
         return self._canonical_gradients(x, {name: each.grad for name, each in wanted.items()})
 
     def output_and_gradients(
@@ -125,7 +126,7 @@ class Edge(Abilities):
             torch.autograd.grad,
             output,
             [*wanted.values()],
-            self._sent_back(x, cotangent).to(output),
+            moved(self._sent_back(x, cotangent), output),
             allow_unused=True,
         )
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
@@ -177,8 +178,7 @@ class Edge(Abilities):
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         query = to_tiled(x.query, x.kv_heads) if tiled else x.query
         native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
-        laid_out = [tensor.to(self.device) if self.device != "cpu" else tensor for tensor in native]
-        laid_out = lay_out(laid_out, x.layout)
+        laid_out = lay_out([tensor.to(self.device) for tensor in native], x.layout)
         mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
         tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
         tensors["attn_mask"] = mask

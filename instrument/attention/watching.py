@@ -13,7 +13,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import NotApplicable
 from headcheck.kept import graphs_followed_back
-from headcheck.layouts import memory_of
+from headcheck.layouts import memory_of, moved
 
 INPUTS = ("query", "key", "value")
 
@@ -348,7 +348,7 @@ def _sent_back(
         torch.autograd.grad,
         output,
         [*wanted.values()],
-        cotangent.to(output),
+        moved(cotangent, output),
         allow_unused=True,
         retain_graph=again,
     )

@@ -23,7 +23,7 @@ from headcheck.calling import (
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
-from headcheck.layouts import LAYOUTS
+from headcheck.layouts import LAYOUTS, moved
 from headcheck.sides import OUTPUT, of_two_calls
 from headcheck.signatures import parameters_of
 
@@ -193,7 +193,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """These gradients, asked for so many times in one graph; copies, taken at once."""
         tensors = self.tensors_for(x)
         asked = {name: each.requires_grad_() for name, each in tensors.items() if name in (wanted or tensors)}
-        output, cotangent = self._with_a_graph(x, tensors), self.sent_back(x, cotangent).to(self.device)
+        output = self._with_a_graph(x, tensors)
+        cotangent = moved(self.sent_back(x, cotangent), output)
         found: list[Gradients] = []
         for time in range(times):
             gradients = self.clock.call(
