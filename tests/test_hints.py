@@ -142,4 +142,6 @@ def test_a_scale_that_is_answered_wrongly_breaks_the_laws_about_scales() -> None
     verdict = headcheck.verify(above_zero, profile="quick", dtype="float32")
     broken = [row.name_in_role for row in verdict.laws if row.outcome == "breaks"]
     assert broken == ["accuracy/explicit-scale-is-used"]
-    assert any(note.startswith("a scale of zero or below is answered wrongly") for note in verdict.notes)
+    assert any(
+        note.startswith("a scale of zero or below is refused or answered wrongly") for note in verdict.notes
+    )

@@ -272,6 +272,55 @@ def test_decoding_is_asked_for_where_other_rectangles_are_refused() -> None:
     assert not headcheck.verify(forgets_the_last_key, profile="quick", dtype="float32", laws=laws).conforms
 
 
+def in_blocks_but_for_decoding(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Whole blocks of as many queries and keys; one query over a cache of whole blocks."""
+    if k.shape[2] % 16 or q.shape[2] not in (1, k.shape[2]):
+        raise ValueError("lengths must be multiples of 16, or one query")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def in_blocks_if_longer(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The block is the sequence where that is shorter."""
+    assert all(x.shape[2] % max(1, min(64, x.shape[2])) == 0 for x in (q, k))
+    return scaled_dot_product_attention(q, k, v)
+
+
+def wider_in_single_precision(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """In half precision vectors are read in eights."""
+    if q.dtype == torch.float16 and q.shape[-1] % 8:
+        raise ValueError("in half precision head_dim must be a multiple of 8")
+    return scaled_dot_product_attention(q, k, v)
+
+
+def up_to_512_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Whole sequences, or one query, over a cache of a fixed size."""
+    if q.shape[2] not in (1, k.shape[2]):
+        raise ValueError("q_len must be kv_len, or 1")
+    if k.shape[2] > 512:
+        raise ValueError("kv_len is at most 512")
+    return scaled_dot_product_attention(q, k, v)
+
+
+EIGHTS = (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (in_blocks_but_for_decoding, {"length_multiple": 16, "rectangular": "one-query", "max_length": None}),
+        (in_blocks_if_longer, {"length_multiple": 64, "rectangular": None, "max_length": None}),
+        (wider_in_single_precision, {"head_dims": EIGHTS, "length_multiple": None}),
+        (up_to_512_keys, {"rectangular": "one-query", "max_length": 512}),
+    ],
+)
+def test_what_holds_of_some_calls_only_is_found_out(function: Any, found: dict[str, Any]) -> None:
+    """Of blocks, of one query, of one dtype: and what is found is right for all that is asked."""
+    shown, _ = as_sized(headcheck.Attention(function), ("float32", "float16"), "cpu")
+    assert {field: getattr(shown, field) for field in found} == found
+    subject = headcheck.Attention(function, nan_scores="may-vanish", dtypes=("float32", "float16"))
+    assert headcheck.verify(subject, profile="quick", laws=("accuracy/output", "symmetry/")).conforms
+
+
 def wide_heads_if_causal(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None
 ) -> Tensor:

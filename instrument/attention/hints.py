@@ -19,7 +19,7 @@ from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, within
-from headcheck.declarations import BASE_2
+from headcheck.declarations import BASE_2, ONE_QUERY
 from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised, parameters_of
 from headcheck.verdict import IF_MEANT, Hint
@@ -77,7 +77,8 @@ def _otherwise(trial: AttentionSubject) -> list[str]:
     """What a plain call is right under, and is not as declared."""
     found = [
         f"a plain call is right with --declare {field}={value}, {IF_MEANT}"
-        for field, value, feature, case in HINTS
+        for field, value, feature, each in HINTS
+        for case in [_of_one_query(trial, each)]
         if trial.has(feature) and _right_if(trial, case, field, value) and not _right(trial, case)
     ]
     return found or [
@@ -85,6 +86,12 @@ def _otherwise(trial: AttentionSubject) -> list[str]:
         for field, case in SIZES_ALIKE
         if _right_if(trial, case, field, False) and not _right(trial, case)
     ]
+
+
+def _of_one_query(trial: AttentionSubject, case: Case) -> Case:
+    """A case with fewer queries than keys, as the subject takes it."""
+    fewer = trial.declaration.rectangular == ONE_QUERY and case.q_len != case.kv_len
+    return case.but(q_len=1) if fewer else case
 
 
 def _scale_note(trial: AttentionSubject) -> str:

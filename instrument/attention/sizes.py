@@ -22,7 +22,8 @@ def sized(case: Case, declaration: Attention) -> Case:
         value_dim = head_dim
     if declaration.rectangular is False or (declaration.rectangular == ONE_QUERY and q_len != 1):
         q_len = kv_len = min(max(q_len, kv_len), SQUARE)
-    q_len, kv_len = (_taken(length, declaration) for length in (q_len, kv_len))
+    one_query = declaration.rectangular == ONE_QUERY and q_len == 1
+    q_len, kv_len = (1 if one_query else _taken(q_len, declaration)), _taken(kv_len, declaration)
     case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
     return case.but(**declaration.always, **axes_of_one(declaration))
 
@@ -70,7 +71,8 @@ def _why_not_of_tensors(x: Inputs, declaration: Attention) -> str:
     if declaration.rectangular == ONE_QUERY and x.q_len not in (1, x.kv_len):
         return "takes as many queries as keys only, or one"
     multiple = declaration.length_multiple or 1
-    if x.q_len % multiple or x.kv_len % multiple:
+    one_query = declaration.rectangular == ONE_QUERY and x.q_len == 1
+    if (x.q_len % multiple and not one_query) or x.kv_len % multiple:
         return f"takes lengths that are multiples of {multiple} only"
     if declaration.max_length is not None and max(x.q_len, x.kv_len) > declaration.max_length:
         return f"takes lengths of at most {declaration.max_length}"

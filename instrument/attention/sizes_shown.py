@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, product
 from typing import Any
 
 import torch
@@ -22,12 +21,17 @@ from headcheck.forks import asked_apart
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
 LENGTHS = (1, 2, 3, 4, 7, 8, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256)
-LONGER = (*LENGTHS, 384, 512, 768, 1024)
+LONGER = (*LENGTHS, 384, 512, 768, 1024, 2048, 4096)
 """The lengths of which the longest that is taken is sought where `BEYOND` is refused."""
 SHORTEST = 16
 """Of a limit that is one: who takes fewer refuses most calls, which is for laws to tell."""
-FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17), 2560
-WHOLE_BLOCKS = ((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8))
+FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17, 96), 4097
+BLOCKS = (16, 32, 64, 128)
+"""Blocks of which some kernels take a part where all of a sequence is shorter: min(64, length) divides the length."""
+WHOLE_BLOCKS = (
+    *((128, 64), (256, 128), (16, 16), (128, 128), (64, 32), (3, 64), (3, 16), (128, 4), (16, 8)),
+    (128, 256),
+)
 """Length and dim of calls that kernels of few sizes take."""
 SAYING_SO = re.compile(
     r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)|stride|contiguous",
@@ -51,12 +55,39 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
         return declaration, notes
     if declaration.layout != PACKED and is_turned(declaration, tried, device):
         return declaration, notes
-    for dtype, size in chain(product(tried, [(3, 4)]), product(tried, WHOLE_BLOCKS)):
-        trial = _Trial(declaration, dtype, device)
-        if trial.answers(*size):
-            narrowed, found_out = trial.narrowed(*size)
-            return narrowed, [*notes, *found_out]
-    return declaration, notes
+    found = [each for dtype in tried if (each := _narrowed(declaration, dtype, device)) is not None]
+    told = dict.fromkeys(note for _, each in found for note in each)
+    return _strictest(declaration, [each for each, _ in found]), [*notes, *told]
+
+
+def _narrowed(declaration: Attention, dtype: str, device: str) -> tuple[Attention, list[str]] | None:
+    """What calls in one dtype show; None where none of a few sizes is answered."""
+    trial = _Trial(declaration, dtype, device)
+    size = next((each for each in ((3, 4), *WHOLE_BLOCKS) if trial.answers(*each)), None)
+    return None if size is None else trial.narrowed(*size)
+
+
+def _strictest(declaration: Attention, found: Sequence[Attention]) -> Attention:
+    """What every dtype takes: sizes are asked of all alike."""
+    changes: dict[str, Any] = {}
+    if dims := [set(each.head_dims) for each in found if each.head_dims]:
+        changes["head_dims"] = tuple(sorted(set.intersection(*dims))) or found[0].head_dims
+    if multiples := [each.length_multiple for each in found if each.length_multiple]:
+        changes["length_multiple"] = math.lcm(*multiples)
+    if limits := [each.max_length for each in found if each.max_length]:
+        changes["max_length"] = min(limits)
+    for field, strict in (
+        ("rectangular", (False, ONE_QUERY)),
+        ("value_dim", (False,)),
+        ("contiguous", (True,)),
+        ("any_strides", (False,)),
+        ("may_refuse", (True,)),
+    ):
+        values = [getattr(each, field) for each in found]
+        changes |= (
+            {field: next(value for value in strict if value in values)} if set(strict) & {*values} else {}
+        )
+    return declaration.but(**changes)
 
 
 def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
@@ -70,9 +101,17 @@ def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
     """Whether no plain call returns, or one of a few other sizes is refused."""
-    trials = (_Trial(declaration, dtype, device) for dtype in dtypes)
-    trial = next((each for each in trials if each.answers(3, 4)), None)
-    return trial is None or trial.narrowed(3, 4)[0] != declaration
+    trials = [_Trial(declaration, dtype, device) for dtype in dtypes]
+    return any(not each.answers(3, 4) or each.narrowed(3, 4)[0] != declaration for each in trials)
+
+
+def _multiple_of(taken: Sequence[int]) -> int:
+    """Of what all lengths that are taken are multiples, a single query apart, or all that are no shorter; else 1."""
+    for lengths in (taken, [each for each in taken if each > 1]):
+        if (multiple := math.gcd(*lengths)) > 1 and _are_multiples(lengths, multiple):
+            return multiple
+    in_part = (block for block in BLOCKS if [*taken] == [n for n in LENGTHS if n % block == 0 or n < block])
+    return next(in_part, 1)
 
 
 def _are_multiples(taken: Sequence[int], multiple: int) -> bool:
@@ -144,8 +183,7 @@ class _Trial:
             )
         if self.declaration.length_multiple is None and (refused := self._lengths_refused(dim)):
             taken = tuple(each for each in LENGTHS if (each, dim) not in refused)
-            multiple = math.gcd(*taken)
-            if multiple > 1 and _are_multiples(taken, multiple):
+            if (multiple := _multiple_of(taken)) > 1:
                 changes["length_multiple"] = multiple
                 said = next(iter(refused.values()))
                 notes.append(f"lengths: multiples of {multiple}, as plain calls show; others: {said}")
@@ -155,15 +193,18 @@ class _Trial:
         self, length: int, dim: int, changes: dict[str, Any], notes: list[str]
     ) -> tuple[Attention, list[str]]:
         if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
-            if "length_multiple" not in changes and self.failure(length, dim, q_len=1) is None:
+            if self.failure(length, dim, q_len=1) is None:
                 changes["rectangular"] = ONE_QUERY
                 notes.append(f"q_len other than kv_len: not asked for, but for one query ({said})")
+                if self.subject.has("is_causal") and self._refuses(length, dim, q_len=1, is_causal=True):
+                    changes["may_refuse"] = True
             else:
                 changes["rectangular"] = False
                 notes.append(f"q_len other than kv_len: not asked for ({said})")
         found = self.declaration.but(**changes)
-        if found.max_length is None and (said := self._too_long(BEYOND, length, dim, found)):
-            multiple = found.length_multiple or 1
+        multiple = found.length_multiple or 1
+        beyond = -(-BEYOND // multiple) * multiple
+        if found.max_length is None and (said := self._too_long(beyond, length, dim, found)):
             fitting = [each for each in LONGER if each >= length and not each % multiple]
             taken = tuple(each for each in fitting if not self._too_long(each, length, dim, found))
             if max(taken, default=0) >= SHORTEST and fitting[: len(taken)] == [*taken]:
@@ -204,6 +245,7 @@ class _Trial:
         """In which words so many keys are refused, or as many queries and keys; '' where neither are."""
         multiple = found.length_multiple or 1
         square = min(length, -(-SQUARE // multiple) * multiple)
+        short = 1 if found.rectangular == ONE_QUERY else short
         lengths = [(square, square)] + ([(short, length)] if found.rectangular is not False else [])
         failures = (self.failure(length, dim, q_len=q_len, kv_len=kv_len) for q_len, kv_len in lengths)
         return next((_said(each) for each in failures if each is not None and refuses_a_length(each)), "")

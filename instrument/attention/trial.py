@@ -128,7 +128,9 @@ def _avoidance(trial: AttentionSubject) -> Iterable[str]:
     trial.avoids = _avoided(trial)
     notes = []
     if SCALES in trial.avoids:
-        notes.append(f"{SCALES} is answered wrongly: the laws about scales say so, all others avoid it")
+        notes.append(
+            f"{SCALES} is refused or answered wrongly: the laws about scales say so, all others avoid it"
+        )
     if DEAD_ROWS in trial.avoids and trial.declaration.empty_rows is None:
         notes.append(
             f"{DEAD_ROWS} do not give zeros and zero gradients: the laws about such rows say so, all others avoid them"
