@@ -55,16 +55,21 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
         return declaration, notes
     if declaration.layout != PACKED and is_turned(declaration, tried, device):
         return declaration, notes
-    found = [each for dtype in tried if (each := _narrowed(declaration, dtype, device)) is not None]
+    found: list[tuple[Attention, list[str]]] = []
+    for dtype in tried:
+        if (shown := _narrowed(declaration, dtype, device, whole=not found)) is not None:
+            found.append(shown)
     told = dict.fromkeys(note for _, each in found for note in each)
     return _strictest(declaration, [each for each, _ in found]), [*notes, *told]
 
 
-def _narrowed(declaration: Attention, dtype: str, device: str) -> tuple[Attention, list[str]] | None:
-    """What calls in one dtype show; None where none of a few sizes is answered."""
+def _narrowed(
+    declaration: Attention, dtype: str, device: str, *, whole: bool
+) -> tuple[Attention, list[str]] | None:
+    """What calls in one dtype show; None where none of a few sizes is answered. whole: beside head dims and blocks."""
     trial = _Trial(declaration, dtype, device)
     size = next((each for each in ((3, 4), *WHOLE_BLOCKS) if trial.answers(*each)), None)
-    return None if size is None else trial.narrowed(*size)
+    return None if size is None else trial.narrowed(*size, whole=whole)
 
 
 def _strictest(declaration: Attention, found: Sequence[Attention]) -> Attention:
@@ -102,7 +107,10 @@ def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
     """Whether no plain call returns, or one of a few other sizes is refused."""
     trials = [_Trial(declaration, dtype, device) for dtype in dtypes]
-    return any(not each.answers(3, 4) or each.narrowed(3, 4)[0] != declaration for each in trials)
+    return any(
+        not each.answers(3, 4) or each.narrowed(3, 4, whole=each is trials[0])[0] != declaration
+        for each in trials
+    )
 
 
 def _multiple_of(taken: Sequence[int]) -> int:
@@ -165,10 +173,10 @@ class _Trial:
             size: _said(each) for size, each in failures.items() if each is not None and refuses_a_size(each)
         }
 
-    def narrowed(self, length: int, dim: int) -> tuple[Attention, list[str]]:
+    def narrowed(self, length: int, dim: int, *, whole: bool) -> tuple[Attention, list[str]]:
         """The declaration with what is refused left out. A call of that length and that dim returns."""
         changes, notes = self._dims_and_blocks(length, dim)
-        if self.declaration.may_refuse:
+        if self.declaration.may_refuse or not whole:
             return self.declaration.but(**changes), notes
         return self._all_else(length, dim, changes, notes)
 
@@ -193,7 +201,7 @@ class _Trial:
         self, length: int, dim: int, changes: dict[str, Any], notes: list[str]
     ) -> tuple[Attention, list[str]]:
         if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
-            if self.failure(length, dim, q_len=1) is None:
+            if self._decodes(2 * length, dim):
                 changes["rectangular"] = ONE_QUERY
                 notes.append(f"q_len other than kv_len: not asked for, but for one query ({said})")
                 if self.subject.has("is_causal") and self._refuses(length, dim, q_len=1, is_causal=True):
@@ -241,6 +249,10 @@ class _Trial:
             return {}
         return self.refusals([(length, dim) for length in LENGTHS])
 
+    def _decodes(self, length: int, dim: int) -> bool:
+        """Whether one query over so many keys is answered, and as many queries are."""
+        return self.failure(length, dim) is None and self.failure(length, dim, q_len=1) is None
+
     def _too_long(self, length: int, short: int, dim: int, found: Attention) -> str:
         """In which words so many keys are refused, or as many queries and keys; '' where neither are."""
         multiple = found.length_multiple or 1
@@ -265,7 +277,8 @@ class _Trial:
 def refuses_a_size(problem: BaseException) -> bool:
     """Whether an exception says that such sizes are not taken; others are for the laws to tell."""
     if isinstance(problem, RuntimeError) and not isinstance(problem, NotImplementedError):
-        return was_raised(problem) or bool(SAYING_SO.search(str(problem)))
+        raised = type(problem) is RuntimeError and was_raised(problem)
+        return raised or bool(SAYING_SO.search(str(problem)))
     return isinstance(problem, REFUSALS)
 
 
