@@ -117,6 +117,16 @@ def compared_gradients(
         yield within(observed, wanted, bound, f"gradient of {name}{what}")
 
 
+def forward_only(*, declared: bool | None, shown: bool) -> str:
+    """Why no call of a subject has gradients, as declared or as found; '' where some have.
+
+    shown: whether a plain call has some.
+    """
+    if declared is False:
+        return "has no gradients, as declared"
+    return "" if declared or shown else "the output carries no gradient"
+
+
 def require_a_graph(
     output: Tensor,
     *,

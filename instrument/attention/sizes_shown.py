@@ -204,8 +204,10 @@ class _Trial:
             if self._decodes(2 * length, dim):
                 changes["rectangular"] = ONE_QUERY
                 notes.append(f"q_len other than kv_len: not asked for, but for one query ({said})")
-                if self.subject.has("is_causal") and self._refuses(length, dim, q_len=1, is_causal=True):
+                causal = {"q_len": 1, "is_causal": True}
+                if self.subject.has("is_causal") and (said := self._refuses(length, dim, **causal)):
                     changes["may_refuse"] = True
+                    notes.append(f"is_causal with one query is refused ({said}): so may any call be")
             else:
                 changes["rectangular"] = False
                 notes.append(f"q_len other than kv_len: not asked for ({said})")

@@ -17,7 +17,14 @@ from headcheck.attention.gradient_bounds import (
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, within
+from headcheck.comparison import (
+    Comparison,
+    LawBroken,
+    NotApplicable,
+    compared_gradients,
+    forward_only,
+    within,
+)
 from headcheck.declarations import Attention, EmptyRows
 from headcheck.graph import parts_in_sixteen_bits
 from headcheck.reference import masks
@@ -126,10 +133,7 @@ class AttentionSubject(Edge):
     @property
     def forward_only(self) -> str:
         """Why no call has gradients, as declared or as found; '' where some have."""
-        if self.declaration.gradients is False:
-            return "has no gradients, as declared"
-        has_some = self.declaration.gradients or GRADIENTS in self.found
-        return "" if has_some else "the output carries no gradient"
+        return forward_only(declared=self.declaration.gradients, shown=GRADIENTS in self.found)
 
     def claims_gradients(self, x: Inputs) -> bool:
         """Whether the gradients of this call are specified: dead rows other than zeros leave them open."""

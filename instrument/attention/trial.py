@@ -272,7 +272,7 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
         does[MASK_WITH_CAUSAL] = True
     shown = _shown_by(trial)
 
-    def as_all_others(what: str) -> bool:
+    def does_as_usual(what: str) -> bool:
         # What a scale does to the gradients has no law of its own: all others have to meet it.
         ask = {"if_refused": what != MASK_WITH_CAUSAL, "backward": what != SCALES}
         if what == SCALES and not all(
@@ -282,7 +282,7 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
         return all(is_right(trial, case, **ask) for case in shown[what])
 
     return frozenset(
-        what for what, declared in does.items() if not (as_all_others(what) if declared is None else declared)
+        what for what, declared in does.items() if not (does_as_usual(what) if declared is None else declared)
     )
 
 

@@ -20,7 +20,7 @@ from headcheck.calling import (
     require_parameters,
     require_willing,
 )
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, require_a_graph, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, forward_only, require_a_graph, within
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS, moved
@@ -229,10 +229,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
     @property
     def forward_only(self) -> str:
         """Why no call has gradients, as declared or as found; '' where some have."""
-        if self.declaration.gradients is False:
-            return "has no gradients, as declared"
-        has_some = self.declaration.gradients or self.carries_gradients
-        return "" if has_some else "the output carries no gradient"
+        return forward_only(declared=self.declaration.gradients, shown=self.carries_gradients)
 
     def _with_a_graph(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """The output. NotApplicable, or LawBroken where gradients are declared: it carries none."""

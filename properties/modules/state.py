@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, forward_only, holds, none, same
 from headcheck.copies import require_right_in_a_copy
 from headcheck.heard import tensors_given
 from headcheck.laws import law
@@ -228,7 +228,7 @@ def inference_mode_leaves_nothing_behind(
             first = used.output(x).clone()
         return module.close(first.cpu(), module(x), x, "output in inference mode")
 
-    if module.declaration.gradients is False or not module.carries_gradients:
+    if forward_only(declared=module.declaration.gradients, shown=module.carries_gradients):
         require_right_in_a_copy(lambda: [there()], module.device, "in torch.inference_mode")
         yield none("outputs that are other in inference mode")
         return
