@@ -20,12 +20,15 @@ def memory_of(x: Tensor) -> Tensor:
 
 def moved(x: Tensor, like: Tensor) -> Tensor:
     """The tensor in the dtype and on the device of another one, as it lies in memory: `to` alone would close gaps, and
-    write out what is expanded.
+    write out what is expanded. On a GPU it begins at a multiple of what is read at once.
     """
     x = x.to(like.dtype)
     if x.device.type == like.device.type:
         return x
-    return memory_of(x).to(like.device).as_strided(x.shape, x.stride(), x.storage_offset())
+    memory = memory_of(x)
+    before = -x.storage_offset() % shift(like, usual=1)
+    there = torch.cat([memory.new_full((before,), FOREIGN), memory]).to(like.device)
+    return there.as_strided(x.shape, x.stride(), before + x.storage_offset())
 
 
 def contiguous(x: Tensor) -> Tensor:

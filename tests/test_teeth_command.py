@@ -65,6 +65,25 @@ def test_survivors_and_wrong_failures_are_named(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert f"survives: {VARIANT}" in said
     assert f"failed wrongly: {FAULT} by " in said
+    why = said.partition("failed wrongly")[2].splitlines()[1]
+    assert "the bound is" in why and "seed=" in why, "of a failure stands the case, and what was seen"
+
+
+def test_an_entry_that_cannot_be_judged_is_named_after_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A subject whose plain call raises ends no campaign: the others are judged and kept, and it is named."""
+    file = Path(corpus(tmp_path, (FAULT, OTHER_FAULT)))
+    file.write_text(
+        file.read_text() + "from dataclasses import replace\n"
+        "def raises(x, dim): raise ValueError('not today')\n"
+        f"WRONG[{FAULT!r}] = replace(WRONG[{FAULT!r}], function=raises)\n"
+    )
+    results = tmp_path / "results.jsonl"
+    assert main(["teeth", "--corpus", str(file), "--results", str(results), "-n", "1"]) == 2
+    said = capsys.readouterr().err
+    assert f"1 of 2 entries cannot be judged; {FAULT}: the subject cannot be called" in said
+    assert [each.id for each in read(results)] == [OTHER_FAULT]
 
 
 def test_results_of_an_older_version_are_read(tmp_path: Path) -> None:

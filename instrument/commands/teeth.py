@@ -126,7 +126,8 @@ def _line(run: Any) -> str:
             f"{len(run.failed)} of {len(run.variants)} right variants failed in {examples:,} examples"
         )
     told = [f"  survives: {name}" for name in run.survivors]
-    told += [f"  failed wrongly: {each.id} by {', '.join(each.broken)}" for each in run.failed]
+    for each in run.failed:
+        told += [f"  failed wrongly: {each.id} by {', '.join(each.broken)}", f"    {each.why}"]
     return "\n".join(["; ".join(parts), *told])
 
 

@@ -159,18 +159,20 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         A dozen roundings for each term: autograd goes through max, exp, sum and division one by one, and what
         should cancel on its way through the maximum adds up in the largest entries. Each term of s is on its way
         as p_j / S and p_j / S g_j, which vanish beside S = sum_j exp(x_j - max x) first, and S multiplies their sum.
+        p_j g_j may be stored as the output is: torch's backward pass on a GPU does so.
         """
         unit = units(self.arithmetic_for(x.dtype), x.dtype)
         p, off, g = self.expected(x), self.bound(x), cotangent.double()
         s = (p * g).sum(dim=-1, keepdim=True)
         summing = sum_error(x.x.shape[-1], unit.sum) + 2 * unit.step
         size = ((p + off) * g.abs()).sum(dim=-1, keepdim=True)
-        s_off = (off * g.abs()).sum(dim=-1, keepdim=True) + summing * size + unit.step_underflow
+        kept = unit.output * (p + off) * g.abs() + unit.output_underflow
+        s_off = (off * g.abs() + kept).sum(dim=-1, keepdim=True) + summing * size + unit.step_underflow
         rows = x.x.double()
         largest = rows.amax(dim=-1, keepdim=True)
         vanished = unit.step_underflow * (2 * g.abs() + 1).sum(dim=-1, keepdim=True)
         s_off = s_off + (rows - largest).exp().sum(dim=-1, keepdim=True) * vanished
-        product = off * (g - s).abs() + (p + off) * (s_off + 12 * unit.step * (g.abs() + size))
+        product = off * (g - s).abs() + kept + (p + off) * (s_off + 12 * unit.step * (g.abs() + size))
         product = product + torch.where(rows == largest, product.sum(dim=-1, keepdim=True), 0.0)
         return {"x": stored(p * (g - s), product + 2 * unit.step_underflow, unit)}
 

@@ -76,6 +76,8 @@ def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
             raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
         if len({tensor.dtype for tensor in tensors[:3]}) > 1:
             raise NotImplementedError("several dtypes are a graph of their own, which is not compiled here")
+        if tensors[0].is_cuda and min(tensor.shape[-1] for tensor in tensors[:3]) < 16:
+            raise NotImplementedError("flex's kernel for a GPU takes heads of at least 16 dimensions")
         with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # made when it is imported
             return compiled(*tensors, **options)
 

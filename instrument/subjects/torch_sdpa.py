@@ -14,7 +14,8 @@ from headcheck.errors import first_line_of
 from headcheck.subjects import builtin
 
 NOT_TAKEN = re.compile(
-    "No available kernel|No viable backend|must be contiguous|should not be set when", re.IGNORECASE
+    "No available kernel|No viable backend|must be contiguous|not correctly aligned|should not be set when",
+    re.IGNORECASE,
 )
 """What torch raises where a backend that is forced does not take a call, as a RuntimeError of no class of its own."""
 FLASH = {"bfloat16": "flash", "float16": "flash"}

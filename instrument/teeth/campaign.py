@@ -65,10 +65,19 @@ class Campaign:
             else {"mp_context": get_context("spawn"), "max_tasks_per_child": 1}
         )
         with ProcessPoolExecutor(self.processes, initializer=begin, **where) as pool:
-            pending = [pool.submit(_try_one, self.corpus, each) for each in keys]
+            pending = {pool.submit(_try_one, self.corpus, each): each[0] for each in keys}
+            refused: dict[str, HeadcheckError] = {}
             try:
                 for done in as_completed(pending):
-                    yield done.result()
+                    try:
+                        yield done.result()
+                    except HeadcheckError as problem:
+                        refused[pending[done]] = problem
+                if refused:
+                    first = min(refused)
+                    raise HeadcheckError(
+                        f"{len(refused)} of {len(pending)} entries cannot be judged; {first}: {refused[first]}"
+                    )
             except BrokenProcessPool as problem:
                 raise HeadcheckError(
                     "a process of the campaign was killed, as where memory runs out; "

@@ -53,6 +53,8 @@ class Outcome:
     smallest: int
     """How many numbers the tensors of its smallest counterexample hold; 0 where it was not made small."""
     device: str = "cpu"
+    why: str = ""
+    """Of the first broken law: the case, and what was seen there."""
 
 
 def tried(entry: Entry, profile: Profile, seed: int, way: Way, device: str = "cpu") -> Outcome:
@@ -88,6 +90,7 @@ def _named(entry: Entry) -> list[Law]:
 def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult], way: Way) -> Outcome:
     began, first_s = time.perf_counter(), 0.0
     broken: list[str] = []
+    why = ""
     examples = until_broken = 0
     for row in rows:
         examples += row.examples
@@ -95,9 +98,18 @@ def _summed(entry: Entry, profile: Profile, seed: int, rows: Iterator[LawResult]
             broken.append(row.name_in_role)
             first_s = first_s or time.perf_counter() - began
             until_broken = until_broken or examples
+            why = why or _why(row)
             if way is not Way.ALL:
                 break
-    return Outcome(entry.id, profile.name, seed, way, tuple(broken), examples, until_broken, first_s, 0)
+    return Outcome(
+        entry.id, profile.name, seed, way, tuple(broken), examples, until_broken, first_s, 0, why=why
+    )
+
+
+def _why(row: LawResult) -> str:
+    """What a broken law saw, and where."""
+    seen = row.counterexample
+    return row.reason if seen is None else f"{row.reason or seen.message} ({seen.case})"
 
 
 def _apart(entry: Entry, profile: Profile, seed: int, device: str) -> Iterator[LawResult]:

@@ -42,11 +42,20 @@ def each_layer_of_a_stack_counts(
         counts = [module.shows(partial(_counts, module, x, layer)) for layer in stack.layers]
         idle = [f"{stack.name}.{number}" for number, each in enumerate(counts) if not each]
         if idle and any(counts):
+            if not _sees_two(x):
+                raise NotApplicable("one key has all the weight, whatever the weights of the query are")
             raise LawBroken(
                 f"other weights in {', '.join(idle)} change no number of the output, those of the other layers do"
             )
         if not idle:  # A stack of which no layer counts is no part of the way to this output, as further heads are none.
             yield none(f"layers of {stack.name} without influence")
+
+
+def _sees_two(x: ModuleInputs) -> bool:
+    """Whether each kind of sequence has two tokens at least that are no padding."""
+    lengths = [getattr(x.case, size) for size in x.case.SIZES if size.endswith("len") or size == "length"]
+    real = [each for name, each in x.tensors.items() if name.endswith("is_real")]
+    return min(lengths, default=2) > 1 and all(bool((each.sum(-1) > 1).any()) for each in real)
 
 
 def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:

@@ -24,6 +24,32 @@ def library(x: Tensor, dim: int) -> Tensor:
     return torch.softmax(x, dim)
 
 
+class StoredProducts(torch.autograd.Function):
+    """torch's own as it goes back on a GPU: p g is stored in the dtype of the output, and then summed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        weights = torch.softmax(x, dim, dtype=wide).to(x.dtype)
+        ctx.save_for_backward(weights)
+        ctx.dim = dim
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        wide = torch.float64 if weights.dtype == torch.float64 else torch.float32
+        products = (cotangent * weights).to(wide)
+        total = products.sum(ctx.dim, keepdim=True)
+        return (products - weights.to(wide) * total).to(weights.dtype), None
+
+
+@right("On the way back each product of a weight and what is sent back is stored before it is summed.")
+def by_stored_products(x: Tensor, dim: int) -> Tensor:
+    weights: Tensor = StoredProducts.apply(x, dim)
+    return weights
+
+
 @right("max, exp, sum, division, one after the other.")
 def by_the_book(x: Tensor, dim: int) -> Tensor:
     raised = exponents(x, dim)
@@ -69,7 +95,7 @@ def by_log_sum_exp(x: Tensor, dim: int) -> Tensor:
 def online(x: Tensor, dim: int) -> Tensor:
     rows = x.movedim(dim, -1)
     rows = rows if x.dtype == torch.float64 else rows.float()
-    top = torch.full(rows.shape[:-1], -torch.inf, dtype=rows.dtype)
+    top = rows.new_full(rows.shape[:-1], -torch.inf)
     total = torch.zeros_like(top)
     for block in rows.split(4, dim=-1):
         new = torch.maximum(top, block.amax(dim=-1)).detach()
