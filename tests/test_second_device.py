@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from headcheck import calling
 from headcheck.attention.layouts import LAYOUTS
@@ -74,6 +75,65 @@ def test_no_tensor_is_on_another_device(name: str) -> None:
     rows = [engine.judge(law, glance=True) for law in laws]
     assert not {row.id: row.reason for row in rows if row.outcome == "breaks"}
     assert sum(row.outcome == "holds" for row in rows) > len(rows) / 2
+
+
+class WithABuffer(nn.Module):
+    """Attention whose causal mask is made once, where the module is made, as GPT-2's is."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.ones(1100, 1100, dtype=torch.bool).tril())
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool = False) -> Tensor:
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        if is_causal:
+            scores = scores.masked_fill(~self.seen[: scores.shape[-2], : scores.shape[-1]], -torch.inf)
+        return scores.softmax(dim=-1) @ value
+
+
+class OfATable(nn.Module):
+    """Rotary positions from a table, in halves."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.arange(4096)[:, None] / 10000.0 ** (torch.arange(0, 8, 2) / 8)
+        self.register_buffer("cos", angles.cos().repeat(1, 2))
+        self.register_buffer("sin", angles.sin().repeat(1, 2))
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        a, b = x.chunk(2, dim=-1)
+        cos, sin = self.cos[positions], self.sin[positions]
+        cos, sin = (cos[:, None], sin[:, None]) if positions.ndim == 2 else (cos, sin)
+        return x * cos + torch.cat((-b, a), dim=-1) * sin
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "law", "options"),
+    [
+        (WithABuffer(), "attention", "masks/the-future-does-not-matter", {"autocast": False}),
+        (OfATable(), "rotary", "accuracy/output-is-within-the-bound", {"dims": (8,), "dtypes": ("float32",)}),
+    ],
+)
+@pytest.mark.parametrize("method", [False, True])
+@pytest.mark.usefixtures("second_device")
+def test_what_a_module_holds_is_judged_on_the_device(
+    module: nn.Module, name: str, law: str, options: dict[str, Any], *, method: bool
+) -> None:
+    """A function that is a module, or a method of one, meets its own tensors there; the user's stay where they are."""
+    of_role: Any = role(name)
+    function = module.forward if method else module
+    declaration = of_role.declare(function, "").but(**options)
+    subject, notes = of_role.prepare(declaration, dtypes=("float32",), device=AWAY.type, seed=0)
+    assert "a copy of the module is judged, on lazy" in notes
+    engine = Engine(of_role, subject, PROFILES["quick"], 0, lambda law, case: "")
+    (chosen,) = (each for each in choose(name) if each.name_in_role == law)
+    assert engine.judge(chosen).outcome == "holds"
+    assert {each.device.type for each in module.buffers()} == {"cpu"}
 
 
 @pytest.mark.usefixtures("second_device")

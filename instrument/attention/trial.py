@@ -32,6 +32,7 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
+from headcheck.modules.copying import on_device
 
 REFUSES_GRADIENTS = re.compile(r"numpy\(\) on Tensor that requires grad|support automatic differentiation")
 """What torch says where a step cannot be followed by gradients."""
@@ -54,6 +55,8 @@ def prepare(
 ) -> tuple[AttentionSubject, list[str]]:
     """The subject as laws see it, and what was found out about it."""
     wanted = dtypes or declaration.dtypes or DTYPES
+    function, notes_of_copy = on_device(declaration.function, device)
+    declaration = declaration.but(function=function)
     declaration, layout_notes = as_laid_out(declaration, wanted, device)
     declaration, size_notes = as_sized(declaration, wanted, device)
     declaration, returned_notes = as_returned(declaration, wanted, device)
@@ -63,7 +66,9 @@ def prepare(
     with impatient(trial.seconds):
         arithmetic, found_out = _find_out(trial, seed)
     subject = trial.but(arithmetic=arithmetic)
-    return subject, [*dict.fromkeys([*notes, *layout_notes, *size_notes, *returned_notes, *found_out])]
+    return subject, [
+        *dict.fromkeys([*notes_of_copy, *notes, *layout_notes, *size_notes, *returned_notes, *found_out])
+    ]
 
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:

@@ -18,6 +18,7 @@ from headcheck.errors import SubjectError
 from headcheck.formats import formats_of
 from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.subject import FunctionSubject
+from headcheck.modules.copying import on_device
 from headcheck.verdict import IF_MEANT, Hint
 
 AnyCase = TypeVar("AnyCase", bound=FunctionCase)
@@ -103,6 +104,8 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """Which dtypes it takes, and how it rounds."""
         wanted = dtypes or declaration.dtypes or DTYPES
         native = {dtype: named("native") for dtype in wanted}
+        function, notes_of_copy = on_device(declaration.function, device)
+        declaration = declaration.but(function=function)
         subject = self.subject(declaration, dtypes=wanted, arithmetic=native, device=device)
         found = self.find_out(subject)
         problems = {dtype: self._failure(subject, self._plain(subject, dtype)) for dtype in wanted}
@@ -137,7 +140,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             for dtype in subject.dtypes:
                 arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
                 notes += [note] if note else []
-            return subject, [*found, *notes, *self.notes(subject)]
+            return subject, [*notes_of_copy, *found, *notes, *self.notes(subject)]
 
     def _carries_gradients(self, subject: FunctionSubject[AnyInputs]) -> bool:
         """Whether the output of some call does."""

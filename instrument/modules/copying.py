@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module | None)
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 DEPTH = 3
 """So deep in lists and dicts of an attribute tensors are looked for."""
 
@@ -48,6 +49,24 @@ def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
     elif depth and isinstance(value, Mapping | list | tuple):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors_in(each, depth - 1)
+
+
+def on_device(function: AnyCallable, device: str) -> tuple[AnyCallable, list[str]]:
+    """A function that is a module, or a method of one, with what the module holds on a device, and a note: then it is
+    that of a copy.
+    """
+    module: Any = getattr(function, "__self__", function)
+    if not isinstance(module, nn.Module):
+        return function, []
+    there = torch.device(device)
+    held = (*module.parameters(), *module.buffers())
+    if all(each.device.type == there.type and there.index in (None, each.device.index) for each in held):
+        return function, []
+    copied: Any = copy_of(module).to(device)
+    return (
+        copied if module is function else getattr(copied, function.__name__),
+        [f"a copy of the module is judged, on {device}"],
+    )
 
 
 def parts_run(original: nn.Module, call: Callable[[], object]) -> list[str]:

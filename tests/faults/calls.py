@@ -81,7 +81,8 @@ class Call:
 
     def distance(self) -> Tensor:
         """j - i for each query i and key j."""
-        return torch.arange(self.kv_len) - torch.arange(self.q_len)[:, None]
+        queries, keys = (torch.arange(n, device=self.query.device) for n in (self.q_len, self.kv_len))
+        return keys - queries[:, None]
 
 
 Attend = Callable[[Call], Any]

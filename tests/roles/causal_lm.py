@@ -55,7 +55,7 @@ class Small(nn.Module):
     def mask(self, real: Tensor, new: int) -> Tensor:
         """Which of all tokens each of the new ones may attend to: (batch, 1, new, all)."""
         seen = real.shape[1]
-        causal = torch.ones(new, seen, dtype=torch.bool).tril(seen - new)
+        causal = torch.ones(new, seen, dtype=torch.bool, device=real.device).tril(seen - new)
         return causal & real[:, None, None, :]
 
     def positions(self, real: Tensor, new: int) -> Tensor:
@@ -197,7 +197,8 @@ class TransformersLike(nn.Module):
 
     @staticmethod
     def turned(x: Tensor, positions: Tensor) -> Tensor:
-        angles = positions[:, None, :, None].float() / 10000 ** (torch.arange(0, 4, 2).float() / 4)
+        steps = 10000 ** (torch.arange(0, 4, 2, device=positions.device).float() / 4)
+        angles = positions[:, None, :, None].float() / steps
         cos, sin = (torch.cat([each, each], -1).to(x.dtype) for each in (angles.cos(), angles.sin()))
         one, two = x.chunk(2, -1)
         return x * cos + torch.cat([-two, one], -1) * sin
@@ -212,9 +213,9 @@ class TransformersLike(nn.Module):
     ) -> Any:
         new, past = input_ids.shape[1], 0 if past_key_values is None else past_key_values[0][0].shape[2]
         if position_ids is None:
-            position_ids = torch.arange(past, past + new)[None]
+            position_ids = torch.arange(past, past + new, device=input_ids.device)[None]
         fill = torch.finfo(self.head.weight.dtype).min
-        bias = torch.full((new, past + new), fill, dtype=self.head.weight.dtype).triu(past + 1)[None, None]
+        bias = self.head.weight.new_full((new, past + new), fill).triu(past + 1)[None, None]
         if attention_mask is not None:
             bias = (bias + (1 - attention_mask[:, None, None, :]).to(bias) * fill).clamp(min=fill)
         x, caches = self.table(input_ids), []
@@ -257,8 +258,8 @@ class Torch(nn.Module):
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         length = tokens.shape[1]
-        x = self.table(tokens) + self.places(torch.arange(length))
-        mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+        x = self.table(tokens) + self.places(torch.arange(length, device=tokens.device))
+        mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
         return self.head(
             self.stack(
                 x, mask=mask, src_key_padding_mask=key_padding_mask, is_causal=key_padding_mask is None
@@ -290,7 +291,7 @@ class Karpathy(nn.Module):
         self.table.weight = self.head.weight
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        x = self.table(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.table(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         q, k, v = self.projection(self.norm(x)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + attended.transpose(1, 2).flatten(2)
@@ -369,7 +370,7 @@ class Alibi(nn.Module):
         q, k, v = self.projection(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
         bias = reference.alibi_bias(reference.alibi_slopes(2), length, length).to(x)
         scores = q @ k.mT / 2 + (bias if mask is None else bias + mask)
-        scores = scores.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -torch.inf)
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
         x = x + self.gate * (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
         return 5 * torch.tanh(self.head(x) / 5)
 
@@ -383,7 +384,9 @@ def alibi() -> nn.Module:
 def windowed() -> nn.Module:
     def mask(self: Small, real: Tensor, new: int) -> Tensor:
         seen = real.shape[1]
-        band = torch.ones(new, seen, dtype=torch.bool).tril(seen - new).triu(seen - new - 2)
+        band = (
+            torch.ones(new, seen, dtype=torch.bool, device=real.device).tril(seen - new).triu(seen - new - 2)
+        )
         return band & real[:, None, None, :]
 
     return Small(mask=mask)
@@ -857,7 +860,8 @@ class TurnedAgain(TransformersLike):
     ) -> Any:
         if past_key_values is not None:
             past_key_values = [
-                (self.turned(k, torch.arange(k.shape[2])[None]), v) for k, v in past_key_values
+                (self.turned(k, torch.arange(k.shape[2], device=k.device)[None]), v)
+                for k, v in past_key_values
             ]
         return super().forward(input_ids, attention_mask, position_ids, past_key_values, use_cache)
 
@@ -1024,9 +1028,8 @@ def window_of(width: int) -> nn.Module:
 
     def mask(self: Small, real: Tensor, new: int) -> Tensor:
         seen = real.shape[1]
-        return Small.mask(self, real, new) & torch.ones(new, seen, dtype=torch.bool).triu(
-            seen - new - width + 1
-        )
+        near = torch.ones(new, seen, dtype=torch.bool, device=real.device).triu(seen - new - width + 1)
+        return Small.mask(self, real, new) & near
 
     return Small(layers=1, mask=mask)
 

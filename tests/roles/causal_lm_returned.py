@@ -25,12 +25,18 @@ class Kept(nn.Module):
         """The logits, and the keys and values of all tokens so far; real (batch, all of them)."""
         new, before = tokens.shape[1], 0 if past is None else past[0].shape[2]
         seen = before + new
-        real = torch.ones(len(tokens), seen, dtype=torch.bool) if real is None else real.bool()
+        real = (
+            torch.ones(len(tokens), seen, dtype=torch.bool, device=tokens.device)
+            if real is None
+            else real.bool()
+        )
         x = self.table(tokens) + self.places(self.positions(real, new))
         q, k, v = self.projection(self.norm(x)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-        visible = torch.ones(new, seen, dtype=torch.bool).tril(before) & real[:, None, None, :]
+        visible = (
+            torch.ones(new, seen, dtype=torch.bool, device=x.device).tril(before) & real[:, None, None, :]
+        )
         weights = (q @ k.mT / 2).masked_fill(~visible, -1e9).softmax(dim=-1)
         return self.head(x + self.out((weights @ v).transpose(1, 2).flatten(2))), (k, v)
 

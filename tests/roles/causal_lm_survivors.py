@@ -222,7 +222,7 @@ def next_token_seen_in_bfloat16() -> nn.Module:
 
 def add_in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """Attention that makes its mask as numbers of float32, whatever the format of the scores."""
-    added = torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+    added = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -1e9)
     return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]) + added.to(query), -1) @ value
 
 

@@ -43,7 +43,7 @@ class Layer(Block):
         self.c_q, self.c_k, self.c_v, self.c_o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
 
     def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-        future = ~causal(scores.shape[-2], scores.shape[-1])
+        future = ~causal(scores.shape[-2], scores.shape[-1]).to(scores.device)
         return super().hide(scores, is_real).masked_fill(future, torch.finfo(scores.dtype).min)
 
     def hide_memory(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
@@ -154,7 +154,7 @@ def masks_of_numbers() -> nn.Module:
 def safe_infinity() -> nn.Module:
     class Right(Layer):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-            kept = causal(scores.shape[-2], scores.shape[-1])
+            kept = causal(scores.shape[-2], scores.shape[-1]).to(scores.device)
             kept = kept if is_real is None else kept & is_real[:, None, None, :]
             return scores.masked_fill(~kept, -torch.inf)
 
@@ -185,7 +185,7 @@ def narrow_inside() -> nn.Module:
 def windowed() -> nn.Module:
     class Right(Layer):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-            far = ~torch.ones(scores.shape[-2:], dtype=torch.bool).triu(-1)
+            far = ~torch.ones_like(scores[0, 0], dtype=torch.bool).triu(-1)
             return super().hide(scores, is_real).masked_fill(far, torch.finfo(scores.dtype).min)
 
     return Right()
@@ -303,7 +303,7 @@ def inverted_mask() -> nn.Module:
 def dead_rows() -> nn.Module:
     class Inner(Layer):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-            kept = causal(scores.shape[-2], scores.shape[-1])
+            kept = causal(scores.shape[-2], scores.shape[-1]).to(scores.device)
             kept = kept if is_real is None else kept & is_real[:, None, None, :]
             return scores.masked_fill(~kept, -torch.inf)
 
@@ -580,7 +580,7 @@ def memory_ignored() -> nn.Module:
 def causal_memory() -> nn.Module:
     class Wrong(Layer):
         def hide_memory(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-            future = ~causal(scores.shape[-2], scores.shape[-1])
+            future = ~causal(scores.shape[-2], scores.shape[-1]).to(scores.device)
             return super().hide_memory(scores, is_real).masked_fill(future, torch.finfo(scores.dtype).min)
 
     return Wrong()

@@ -108,7 +108,7 @@ def cleared_behind_the_last_norm() -> nn.Module:
             self.norm = nn.LayerNorm(WIDTH)
 
         def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
-            real = torch.ones(x.shape[:2], dtype=torch.bool) if is_real is None else is_real
+            real = torch.ones_like(x[..., 0], dtype=torch.bool) if is_real is None else is_real
             return self.norm(super().forward(x, is_real)).masked_fill(~real[..., None], 0.0)
 
     return Right()
@@ -138,7 +138,7 @@ def torch_stack() -> nn.Module:
 def on_flex_attention() -> nn.Module:
     class Right(Block):
         def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
-            real = torch.ones(x.shape[:2], dtype=torch.bool) if is_real is None else is_real
+            real = torch.ones_like(x[..., 0], dtype=torch.bool) if is_real is None else is_real
 
             def seen(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
                 return torch.where(real[batch, k], score, -torch.inf)
@@ -310,7 +310,7 @@ def registers() -> nn.Module:
 def additive_beside_causal() -> nn.Module:
     class Right(Block):
         def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
-            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -1e9)
+            scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -1e9)
             return scores if is_real is None else scores + is_real
 
         def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -154,7 +154,7 @@ def sixteen_positions() -> nn.Module:
 
         def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
             assert x.shape[1] <= 16, "the sequence is too long"
-            return super().forward(x + self.table(torch.arange(x.shape[1])), is_real)
+            return super().forward(x + self.table(torch.arange(x.shape[1], device=x.device)), is_real)
 
     return Right()
 

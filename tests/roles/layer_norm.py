@@ -147,7 +147,7 @@ def zero_centred_weight(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
 @right("A mean of zero by matrix product.", dtypes=("float32", "float64"), effort=0.5)
 def by_matrix(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> Tensor:
     size = x.shape[-1]
-    c = x @ (torch.eye(size, dtype=x.dtype) - torch.full((size, size), 1 / size, dtype=x.dtype))
+    c = x @ (torch.eye(size, dtype=x.dtype, device=x.device) - x.new_full((size, size), 1 / size))
     scale = torch.linalg.vector_norm(c, dim=-1, keepdim=True).square() / size
     return affine(c / (scale + eps).sqrt(), weight, bias)
 

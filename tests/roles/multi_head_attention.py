@@ -86,13 +86,13 @@ class Full(Plain):
         found = [] if mask is None else [self.additive(mask)]
         found += [] if key_mask is None else [self.additive(key_mask)[:, None, None]]
         if causal:
-            found.append(self.additive(torch.ones(raw.shape[2:], dtype=torch.bool).tril()))
+            found.append(self.additive(torch.ones_like(raw[0, 0], dtype=torch.bool).tril()))
         return found
 
     def additive(self, mask: Tensor) -> Tensor:
         if mask.is_floating_point():
             return mask
-        return torch.zeros(mask.shape, dtype=self.w_q.weight.dtype).masked_fill(~mask, -torch.inf)
+        return torch.zeros_like(mask, dtype=self.w_q.weight.dtype).masked_fill(~mask, -torch.inf)
 
     def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
         return weights.mean(dim=1) if averaged else weights
@@ -207,7 +207,7 @@ class SmallestNumber(Plain):
         if mask is None:
             return scores
         least = torch.finfo(scores.dtype).min
-        return scores + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, least)
+        return scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, least)
 
 
 @right("Values, keys, query: the arguments in another order, the weights bare parameters.")
@@ -339,7 +339,7 @@ class AlwaysCausal(Plain):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
         q, k, v = self.projected(x, x, x)
-        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(self.diagonal)
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril(self.diagonal)
         scores = self.masked(self.scores(q, k), mask).masked_fill(~seen, -torch.inf)
         return self.w_o(self.merge(self.weigh(scores) @ v))
 
@@ -456,7 +456,7 @@ def refusing(d_model: int, num_heads: int) -> nn.Module:
 class CausalUnlessMasked(Plain):
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         if attention_mask is None:
-            attention_mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+            attention_mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
         output: Tensor = super().forward(x, x, x, attention_mask)
         return output
 

@@ -296,7 +296,7 @@ class DroppedAndKeptAsItWas(DroppingByItself):
 @right("Whole heads are dropped, and the output once more.")
 class HeadsAreDropped(Dropping):
     def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
-        of_heads = self.dropout(torch.ones(*weights.shape[:2], 1, 1, dtype=weights.dtype))
+        of_heads = self.dropout(torch.ones_like(weights[..., :1, :1]))
         return self.dropout(of_heads * (weights @ v))
 
 

@@ -20,7 +20,7 @@ def frequencies(dim: int, base: float = 10000.0) -> Tensor:
 
 def table(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
     """cos and sin (batch or nothing, 1, length, dim / 2), in float32."""
-    angles = positions[..., None].float() * frequencies(dim, base)
+    angles = positions[..., None].float() * frequencies(dim, base).to(positions.device)
     angles = angles[:, None] if positions.ndim == 2 else angles
     return angles.cos(), angles.sin()
 
@@ -53,7 +53,7 @@ def at_least_float(x: Tensor) -> Tensor:
 
 @right("Complex numbers, as Meta's Llama.")
 def complex_numbers(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * frequencies(x.shape[-1])
+    angles = positions[..., None].float() * frequencies(x.shape[-1]).to(x.device)
     turn = torch.polar(torch.ones_like(angles), angles)
     turn = turn[:, None] if positions.ndim == 2 else turn
     number = torch.complex(*at_least_float(x).unflatten(-1, (-1, 2)).unbind(-1))
@@ -64,7 +64,7 @@ def complex_numbers(x: Tensor, positions: Tensor) -> Tensor:
     "rotate_half with cos and sin repeated and cast, as Hugging Face's Llama: positions (batch, length) only."
 )
 def hugging_face(x: Tensor, position_ids: Tensor) -> Tensor:
-    inverse = frequencies(x.shape[-1])[None, :, None].expand(position_ids.shape[0], -1, 1)
+    inverse = frequencies(x.shape[-1]).to(x.device)[None, :, None].expand(position_ids.shape[0], -1, 1)
     angles = (inverse.float() @ position_ids[:, None, :].float()).transpose(1, 2)
     doubled = torch.cat((angles, angles), dim=-1)
     cos, sin = doubled.cos().to(x.dtype).unsqueeze(1), doubled.sin().to(x.dtype).unsqueeze(1)
@@ -104,7 +104,7 @@ class Cached(nn.Module):
 @right("A module with a table for one dim.")
 def one_module(x: Tensor, positions: Tensor, memory: dict[str, Cached] | None = None) -> Tensor:
     memory = {} if memory is None else memory
-    module = memory.setdefault("module", Cached(32))
+    module = memory.setdefault("module", Cached(32).to(x.device))
     if x.shape[-1] != 32:
         raise ValueError("made for a dim of 32")
     return module(x, input_pos=positions)
@@ -115,7 +115,7 @@ def growing(x: Tensor, positions: Tensor, memory: dict[int, Any] | None = None) 
     memory = {} if memory is None else memory
     dim, needed = x.shape[-1], int(positions.max()) + 1
     if dim not in memory or len(memory[dim][0]) < needed:
-        memory[dim] = table(torch.arange(needed), dim)
+        memory[dim] = table(torch.arange(needed, device=x.device), dim)
     cos, sin = (each[positions] for each in memory[dim])
     return by_halves(x, *((cos[:, None], sin[:, None]) if positions.ndim == 2 else (cos, sin)))
 
@@ -133,7 +133,8 @@ def heads_inside(x: Tensor, positions: Tensor) -> Tensor:
 @right("Angles in float64, everything else in float32 or better.")
 def exact_angles(x: Tensor, positions: Tensor) -> Tensor:
     dim = x.shape[-1]
-    angles = positions[..., None].double() * 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    steps = torch.arange(0, dim, 2, dtype=torch.float64, device=x.device)
+    angles = positions[..., None].double() * 10000.0 ** (-steps / dim)
     angles = angles[:, None] if positions.ndim == 2 else angles
     wide = at_least_float(x)
     return by_halves(wide, angles.cos(), angles.sin()).to(x.dtype)
@@ -142,7 +143,7 @@ def exact_angles(x: Tensor, positions: Tensor) -> Tensor:
 @right("exp of a logarithm, and angles in float32 whatever the dtype of x.")
 def by_logarithms(x: Tensor, pos: Tensor) -> Tensor:
     dim = x.shape[-1]
-    inverse = torch.exp(torch.arange(0, dim, 2).float() * -(math.log(10000.0) / dim))
+    inverse = torch.exp(torch.arange(0, dim, 2, device=x.device).float() * -(math.log(10000.0) / dim))
     angles = pos.unsqueeze(-1) * inverse
     angles = angles[:, None] if pos.ndim == 2 else angles
     return neighbours(at_least_float(x), angles.cos(), angles.sin()).to(x.dtype)
@@ -176,7 +177,7 @@ def llama_3_1(dim: int, base: float = 500_000.0) -> list[float]:
 
 @right("Frequencies by a table, as Llama 3.1.", dims=(32,), frequencies=tuple(llama_3_1(32)))
 def scaled_frequencies(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * torch.tensor(llama_3_1(x.shape[-1]))
+    angles = positions[..., None].float() * torch.tensor(llama_3_1(x.shape[-1]), device=x.device)
     angles = angles[:, None] if positions.ndim == 2 else angles
     return by_halves(at_least_float(x), angles.cos(), angles.sin()).to(x.dtype)
 
@@ -188,7 +189,7 @@ def scaled_frequencies(x: Tensor, positions: Tensor) -> Tensor:
     magnitude=1.2079442,
 )
 def lengthened(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * torch.tensor(llama_3_1(x.shape[-1]))
+    angles = positions[..., None].float() * torch.tensor(llama_3_1(x.shape[-1]), device=x.device)
     angles = angles[:, None] if positions.ndim == 2 else angles
     return by_halves(at_least_float(x), angles.cos() * 1.2079442, angles.sin() * 1.2079442).to(x.dtype)
 
@@ -201,7 +202,7 @@ def halves_of_neighbours(x: Tensor, positions: Tensor) -> Tensor:
 @right("MLX's: an offset, and tokens that follow each other.", may_refuse=True)
 def from_an_offset(x: Tensor, positions: Tensor) -> Tensor:
     offset = int(positions.flatten()[0])
-    run = torch.arange(offset, offset + x.shape[2])
+    run = torch.arange(offset, offset + x.shape[2], device=x.device)
     if positions.is_floating_point() or not torch.equal(positions, run):
         raise ValueError("positions must follow each other")
     return half(x, run)
@@ -221,7 +222,7 @@ def one_head_size(x: Tensor, positions: Tensor) -> Tensor:
     dtypes=("float32",),
 )
 def axial(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * torch.tensor([1.0, 0.1, 0.0, 0.0])
+    angles = positions[..., None].float() * torch.tensor([1.0, 0.1, 0.0, 0.0], device=x.device)
     angles = angles[:, None] if positions.ndim == 2 else angles
     return neighbours(x, angles.cos(), angles.sin())
 
@@ -254,7 +255,9 @@ def own_backward(x: Tensor, positions: Tensor) -> Tensor:
 def one_table(x: Tensor, positions: Tensor) -> Tensor:
     if positions.is_floating_point():
         raise TypeError("positions are indices")
-    cos_sin = _cos_sin(x.shape[-1]).index_select(0, positions.flatten()).view(*positions.shape, -1)
+    cos_sin = (
+        _cos_sin(x.shape[-1]).to(x.device).index_select(0, positions.flatten()).view(*positions.shape, -1)
+    )
     cos, sin = (cos_sin[:, None] if positions.ndim == 2 else cos_sin).chunk(2, dim=-1)
     return by_halves(x, cos, sin)
 
@@ -266,7 +269,7 @@ def _cos_sin(dim: int) -> Tensor:
 
 @right("The original Llama's complex numbers, where x lies as they need it.")
 def complex_numbers_where_they_lie(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * frequencies(x.shape[-1])
+    angles = positions[..., None].float() * frequencies(x.shape[-1]).to(x.device)
     turn = torch.polar(torch.ones_like(angles), angles)
     turn = turn[:, None] if positions.ndim == 2 else turn
     number = torch.view_as_complex(at_least_float(x).reshape(*x.shape[:-1], -1, 2))
@@ -695,7 +698,7 @@ def given_back(x: Tensor, positions: Tensor) -> Tensor:
     any_strides=True,
 )
 def complex_view(x: Tensor, positions: Tensor) -> Tensor:
-    angles = positions[..., None].float() * frequencies(x.shape[-1])
+    angles = positions[..., None].float() * frequencies(x.shape[-1]).to(x.device)
     turn = torch.polar(torch.ones_like(angles), angles)
     turn = turn[:, None] if positions.ndim == 2 else turn
     number = torch.view_as_complex(at_least_float(x).reshape(*x.shape[:-1], -1, 2).contiguous())

@@ -63,7 +63,7 @@ class Pair(nn.Module):
         return real[:, None, None, :]
 
     def target_mask(self, real: Tensor) -> Tensor:
-        return self.causal(real.shape[1]) & real[:, None, None, :]
+        return self.causal(real.shape[1]).to(real.device) & real[:, None, None, :]
 
     def memory_mask(self, real: Tensor, length: int) -> Tensor:
         return real[:, None, None, :]
@@ -166,9 +166,9 @@ class Torch(nn.Module):
         memory_key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         hidden = self.body(
-            self.source(src) + self.places(torch.arange(src.shape[1])),
-            self.target(tgt) + self.places(torch.arange(tgt.shape[1])),
-            tgt_mask=torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool).triu(1),
+            self.source(src) + self.places(torch.arange(src.shape[1], device=src.device)),
+            self.target(tgt) + self.places(torch.arange(tgt.shape[1], device=src.device)),
+            tgt_mask=torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool, device=src.device).triu(1),
             src_key_padding_mask=src_key_padding_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,
@@ -242,7 +242,7 @@ class CallersMasks(nn.Module):
         pair.source_mask = lambda real: src_mask == 1
         pair.memory_mask = lambda real, length: src_mask == 1
         pair.target_mask = lambda real: tgt_mask == 1
-        arange = torch.arange(80)
+        arange = torch.arange(80, device=src.device)
         pair.positions = lambda real, decoding: arange[: real.shape[1]].expand(real.shape)
         return pair(src, tgt)
 
