@@ -136,6 +136,21 @@ def test_what_a_module_holds_is_judged_on_the_device(
     assert {each.device.type for each in module.buffers()} == {"cpu"}
 
 
+class NotToBeCopied(WithABuffer):
+    """It holds what no copy can be made of."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("one of a kind")
+
+
+@pytest.mark.usefixtures("second_device")
+def test_a_module_that_cannot_be_copied_is_judged_as_it_is() -> None:
+    """What it holds stays where it is, and a note says so."""
+    declaration = role("attention").declare(NotToBeCopied(), "").but(autocast=False)
+    _, notes = role("attention").prepare(declaration, dtypes=("float32",), device=AWAY.type, seed=0)
+    assert "what the module holds stays where it is: it cannot be copied (one of a kind)" in notes
+
+
 @pytest.mark.usefixtures("second_device")
 def test_two_devices_do_not_mix() -> None:
     """What torch says of a GPU is said here: else the test above could not fail."""

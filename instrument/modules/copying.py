@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -55,18 +56,19 @@ def on_device(function: AnyCallable, device: str) -> tuple[AnyCallable, list[str
     """A function that is a module, or a method of one, with what the module holds on a device, and a note: then it is
     that of a copy.
     """
-    module: Any = getattr(function, "__self__", function)
+    module: Any = function.__self__ if isinstance(function, MethodType) else function
     if not isinstance(module, nn.Module):
         return function, []
     there = torch.device(device)
     held = (*module.parameters(), *module.buffers())
     if all(each.device.type == there.type and there.index in (None, each.device.index) for each in held):
         return function, []
-    copied: Any = copy_of(module).to(device)
-    return (
-        copied if module is function else getattr(copied, function.__name__),
-        [f"a copy of the module is judged, on {device}"],
-    )
+    try:
+        copied: Any = copy_of(module).to(device)
+    except Exception as problem:  # noqa: BLE001 - what a module holds may refuse to be copied in any way
+        return function, [f"what the module holds stays where it is: it cannot be copied ({problem})"]
+    moved: Any = MethodType(function.__func__, copied) if isinstance(function, MethodType) else copied
+    return moved, [f"a copy of the module is judged, on {device}"]
 
 
 def parts_run(original: nn.Module, call: Callable[[], object]) -> list[str]:
