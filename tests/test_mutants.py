@@ -13,8 +13,10 @@ from benchmarks.mutants.trying import Outcome, outcome
 ONCE_UNSEEN = (
     "causal_lm.Small: causal & real[:, None, None, :] -> real[:, None, None, :]",
     "causal_lm.Small: causal & real[:, None, None, :] -> causal",
-    "causal_lm.Torch: torch.ones(length, length, dtype=torch.bool, device=tokens.device) -> "
-    "torch.ones(length, length, device=tokens.device)",
+    (
+        "causal_lm.Torch: torch.ones(length, length, dtype=torch.bool, device=tokens.device) -> "
+        "torch.ones(length, length, device=tokens.device)"
+    ),
     "causal_lm.linear_attention: 1 -> 0",
     "rotary.by_logarithms: math.log(10000.0) / dim -> dim",
 )
