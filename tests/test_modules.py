@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import headcheck
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.laws import choose
 from headcheck.modules.copying import aliased
 from headcheck.modules.noise import measured, scaled
 from headcheck.modules.subject import REMEMBERED
@@ -25,6 +26,24 @@ def prepared(module: Any, **declared: Any) -> Any:
     """The subject of a causal language model, and the notes of its preparation."""
     of_role: Any = role("causal_lm")
     return of_role.prepare(headcheck.CausalLM(module, **declared), dtypes=(), device="cpu", seed=0)
+
+
+# Layers
+
+
+@pytest.mark.parametrize(("length", "applies"), [(1, False), (2, True)])
+def test_of_one_source_token_the_query_does_not_matter(length: int, applies: bool) -> None:
+    """All weight is on it: the norm before the query is no layer that fell out, and is seen to count with two."""
+    of_role: Any = role("seq2seq")
+    declaration = RIGHT["seq2seq/reference-rotary"].declaration()
+    subject, _ = of_role.prepare(declaration, dtypes=("float64",), device="cpu", seed=0)
+    x = of_role.build(of_role.parse(f"dtype=float64 source_len={length} target_len=2"), subject)
+    (law,) = (each for each in choose("seq2seq") if each.id.endswith("each-layer-of-a-stack-counts"))
+    if applies:
+        assert not any(each.broken for each in law.check(subject, x))
+    else:
+        with pytest.raises(NotApplicable, match="one key has all the weight"):
+            list(law.check(subject, x))
 
 
 # Noise

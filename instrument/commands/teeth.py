@@ -127,7 +127,8 @@ def _line(run: Any) -> str:
         )
     told = [f"  survives: {name}" for name in run.survivors]
     for each in run.failed:
-        told += [f"  failed wrongly: {each.id} by {', '.join(each.broken)}", f"    {each.why}"]
+        told.append(f"  failed wrongly: {each.id} by {', '.join(each.broken)}")
+        told += [f"    {each.why}"] if each.why else []
     return "\n".join(["; ".join(parts), *told])
 
 

@@ -67,8 +67,8 @@ def on_device(function: AnyCallable, device: str) -> tuple[AnyCallable, list[str
         copied: Any = copy_of(module).to(device)
     except Exception as problem:  # noqa: BLE001 - what a module holds may refuse to be copied in any way
         return function, [f"what the module holds stays where it is: it cannot be copied ({problem})"]
-    moved: Any = MethodType(function.__func__, copied) if isinstance(function, MethodType) else copied
-    return moved, [f"a copy of the module is judged, on {device}"]
+    of_copy: Any = MethodType(function.__func__, copied) if isinstance(function, MethodType) else copied
+    return of_copy, [f"a copy of the module is judged, on {device}"]
 
 
 def parts_run(original: nn.Module, call: Callable[[], object]) -> list[str]:

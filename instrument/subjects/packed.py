@@ -8,7 +8,7 @@ from headcheck.arithmetic import named
 from headcheck.declarations import DTYPES, Attention
 from headcheck.signatures import parameters_of
 from headcheck.subjects import builtin
-from headcheck.subjects.torch_flex import as_one_graph, eager_flex, require_compiler
+from headcheck.subjects.torch_flex import FLEX_ON_GPU, as_one_graph, eager_flex, require_compiler
 
 BLOCK = 128
 """Queries and keys of one block of a BlockMask."""
@@ -168,7 +168,7 @@ def _compiled_flex() -> Any:
     def flex(query: Any, key: Any, value: Any, factor: Any, mask: Any) -> Any:
         return flex_attention(query * factor[0], key, value, block_mask=mask, scale=1.0)
 
-    return as_one_graph(torch.compile(flex, dynamic=True))
+    return as_one_graph(torch.compile(flex, dynamic=True), FLEX_ON_GPU)
 
 
 def _padded(tokens: Any) -> Any:

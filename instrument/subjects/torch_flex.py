@@ -15,6 +15,8 @@ from headcheck.errors import SubjectError
 from headcheck.subjects import builtin
 
 Window = tuple[int | None, int | None]
+FLEX_ON_GPU = 16
+"""The least head_dim of flex_attention's kernel for a GPU (torch 2.11)."""
 
 
 @builtin("torch-flex", "torch's flex_attention, eager: masks and biases as a function of the scores.")
@@ -63,11 +65,12 @@ def require_compiler() -> None:
         raise SubjectError(f"torch.compile needs a C++ compiler, and none was found ({problem})") from problem
 
 
-def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def as_one_graph(compiled: Callable[..., Any], least_on_gpu: int = 2) -> Callable[..., Any]:
     """The compiled function for sizes of 2 and more in one dtype, which are one graph; NotImplementedError for others.
 
     To the compiler a size of 0 or 1 is another function, and so are two axes that happen to be equal, unless told
     otherwise; each takes seconds, and after eight of them it silently runs without being compiled.
+    least_on_gpu: the least head_dim that is compiled there.
     """
     from torch.fx.experimental import _config
 
@@ -76,8 +79,10 @@ def as_one_graph(compiled: Callable[..., Any]) -> Callable[..., Any]:
             raise NotImplementedError("an axis of 0 or 1 is a graph of its own, which is not compiled here")
         if len({tensor.dtype for tensor in tensors[:3]}) > 1:
             raise NotImplementedError("several dtypes are a graph of their own, which is not compiled here")
-        if tensors[0].is_cuda and min(tensor.shape[-1] for tensor in tensors[:3]) < 16:
-            raise NotImplementedError("flex's kernel for a GPU takes heads of at least 16 dimensions")
+        if tensors[0].is_cuda and min(tensor.shape[-1] for tensor in tensors[:3]) < least_on_gpu:
+            raise NotImplementedError(
+                f"on a GPU heads of fewer than {least_on_gpu} dimensions are not compiled"
+            )
         with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # made when it is imported
             return compiled(*tensors, **options)
 
@@ -192,7 +197,7 @@ def _compiled_flex() -> Any:
     def causal(query: Tensor, key: Tensor, value: Tensor, factor: Tensor) -> Any:
         return flex_attention(query * factor[0], key, value, score_mod=past_only, scale=1.0)
 
-    compiled = [as_one_graph(torch.compile(each, dynamic=True)) for each in (plain, causal)]
+    compiled = [as_one_graph(torch.compile(each, dynamic=True), FLEX_ON_GPU) for each in (plain, causal)]
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, scale: float | None = None

@@ -74,9 +74,9 @@ class Campaign:
                     except HeadcheckError as problem:
                         refused[pending[done]] = problem
                 if refused:
-                    first = min(refused)
+                    first, asked = min(refused), {*pending.values()}
                     raise HeadcheckError(
-                        f"{len(refused)} of {len(pending)} entries cannot be judged; {first}: {refused[first]}"
+                        f"{len(refused)} of {len(asked)} entries cannot be judged; {first}: {refused[first]}"
                     )
             except BrokenProcessPool as problem:
                 raise HeadcheckError(
