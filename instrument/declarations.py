@@ -45,6 +45,10 @@ ALWAYS = ("is_causal", "scale", "softcap", "window")
 """What every call of a function may have without an argument for it."""
 ONE_QUERY = "one-query"
 """What `rectangular` says where q_len is kv_len, or one."""
+ONLY_ONE_QUERY = "only-one-query"
+"""The same where q_len is one in every call, as of kernels for decoding."""
+NO_MORE_QUERIES = "no-more-queries"
+"""The same where q_len is at most kv_len."""
 BASE_2 = "base-2"
 """A log-sum-exp that is divided by log 2."""
 RETURNED = ("output", "weights", "log_sum_exp", "other")
@@ -184,9 +188,10 @@ class _Conventions(_Common):
     """The most queries, and the most keys, that it takes; None: any, but for what plain calls refuse in so many words."""
     value_dim: bool | None = None
     """Whether value's dim may differ from head_dim; None: yes, if a plain call does not refuse it in so many words."""
-    rectangular: bool | Literal["one-query"] | None = None
-    """Whether q_len may differ from kv_len; one-query: where it is one, as in decoding, and else not; None: yes, if a
-    plain call does not refuse it in so many words."""
+    rectangular: bool | Literal["one-query", "only-one-query", "no-more-queries"] | None = None
+    """Whether q_len may differ from kv_len; one-query: where it is one, as in decoding, and else not; only-one-query: it
+    is one in every call; no-more-queries: where it is less; None: yes, if a plain call does not refuse it in so many
+    words."""
     scale: bool | None = None
     """`scale`, a number that multiplies the scores; left out, 1 / sqrt(head_dim). Of this and of the seven features
     below True is held to work, False is held to raise, and None is read off the signature."""
@@ -243,7 +248,7 @@ class Attention(Declaration, _Conventions):
         "true_means": ("keep", "block"),
         "mask_with_causal": ("and", "refused", None),
         "masked_nan": ("stopped", "leaks"),
-        "rectangular": (True, False, ONE_QUERY, None),
+        "rectangular": (True, False, ONE_QUERY, ONLY_ONE_QUERY, NO_MORE_QUERIES, None),
         "grouped_heads": ("interleaved", "tiled", False, None),
         "nan_scores": ("propagate", "may-vanish"),
         "scale_with_causal": ("any", "positive", None),

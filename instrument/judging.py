@@ -345,7 +345,8 @@ def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[s
     cases = [row.counterexample.case for row in rows if row.counterexample and row.counterexample.case]
     broken = {parse(case).dtype for case in cases}
     others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in broken]
-    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not others:
+    tried = any({*row.dtypes} & {*others} for row in rows if row.outcome == "breaks")
+    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not tried:
         return []
     said = f"all that breaks does so in {broken.pop()}"
     return [Hint(f"{said}: where it is not meant to work there, --declare dtypes={','.join(others)}")]

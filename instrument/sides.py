@@ -51,7 +51,12 @@ def told_apart(one: Any, other: Any) -> tuple[str, str]:
             ", ".join(f"{name} {tuple(shapes[side])}" for name, *shapes in shaped) for side in (0, 1)
         )
         return f" with {first}", f" with {second}"
-    return "", f" of a call with another {' and another '.join(name for name, *_ in differ)}"
+    others = (
+        " with another " + " and another ".join(name for name, *_ in differ)
+        if differ
+        else " of the same kind"
+    )
+    return "", f" of a call{others}"
 
 
 def _off(given: float, exact: float) -> float:

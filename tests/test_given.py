@@ -116,6 +116,15 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
             c.is_causal and (c.q_len, c.kv_len) == ((128, 128), (130, 163), (192, 192), (97, 206))[c.seed % 4]
         ),
     ),
+    "causal_over_hundreds": (
+        given.causal_over_hundreds,
+        lambda c: (
+            c.is_causal
+            and (c.q_len, c.kv_len) == ((300, 300), (520, 520), (260, 600), (385, 385))[c.seed % 4]
+            and c.batch == c.heads == c.kv_heads == 1
+            and max(c.head_dim, c.value_dim) <= 4
+        ),
+    ),
     "real_sizes": (
         given.real_sizes,
         lambda c: (

@@ -125,7 +125,7 @@ def shown(function: Any, **declared: Any) -> tuple[headcheck.Attention, list[str
         (in_one_block, {"contiguous": True}),
         (few_in_blocks, {"length_multiple": 16, "max_length": 96, "rectangular": False}),
         (in_fours, {"length_multiple": 4}),
-        (no_more_queries, {}),
+        (no_more_queries, {"rectangular": "no-more-queries"}),
         (too_long_for_its_buffer, {}),
         (scaled_dot_product_attention, {}),
     ],

@@ -88,6 +88,53 @@ def up_to_512_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v)
 
 
+def decodes_only(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, keys: int | None = None
+) -> Tensor:
+    """One query over a cache, and nothing else."""
+    if q.shape[2] != 1:
+        raise ValueError("decoding takes one query")
+    return scaled_dot_product_attention(q, k[:, :, :keys], v[:, :, :keys], scale=scale)
+
+
+def decodes_without_the_last_key(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """The same, but for the last key of the cache."""
+    return decodes_only(q, k, v, scale, keys=-1 if k.shape[2] > 1 else None)
+
+
+def no_more_queries_if_causal(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Causal masks are aligned at the last key, and there is one for every query."""
+    q_len, kv_len = q.shape[2], k.shape[2]
+    if is_causal and q_len > kv_len:
+        raise ValueError("causal attention of more queries than keys")
+    seen = torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len) if is_causal else None
+    return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
+
+
+def test_a_kernel_for_decoding_is_asked_for_one_query_only() -> None:
+    """So are its dtypes and its scale found out, and its faults."""
+    found, notes = as_sized(headcheck.Attention(decodes_only), FLOAT32, "cpu")
+    assert found.rectangular == "only-one-query" and "decoding takes one query" in notes[0]
+    right = headcheck.Attention(decodes_only, arguments={"scale": "scale"}, nan_scores="may-vanish")
+    verdict = headcheck.verify(right, profile="quick", laws=("accuracy/", "memory/", "symmetry/"))
+    assert verdict.conforms and not any("not supported" in note for note in verdict.notes)
+    assert sum(row.outcome == "holds" for row in verdict.laws) > 10
+    assert not headcheck.verify(
+        decodes_without_the_last_key, profile="quick", laws=("accuracy/output",)
+    ).conforms
+
+
+def test_more_queries_than_keys_may_be_refused_if_causal() -> None:
+    """Then a causal call has no dead rows, and what else it does is judged."""
+    subject = headcheck.Attention(no_more_queries_if_causal, causal="bottom-right", nan_scores="may-vanish")
+    found, notes = as_sized(subject, FLOAT32, "cpu")
+    assert found.rectangular == "no-more-queries" and "more queries than keys" in notes[0]
+    laws = ("caches/", "accuracy/output", "symmetry/")
+    assert headcheck.verify(subject, profile="quick", dtype="float32", laws=laws).conforms
+
+
 EIGHTS = (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)
 
 

@@ -14,7 +14,7 @@ from headcheck.attention import patterns
 from headcheck.attention.case import Case
 from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import PATTERNS
-from headcheck.attention.sizes import DENSE, sized
+from headcheck.attention.sizes import DENSE, equally_many, sized
 from headcheck.attention.subject import (
     CAUSAL_SCALES,
     DEAD_ROWS,
@@ -23,7 +23,7 @@ from headcheck.attention.subject import (
     AttentionSubject,
 )
 from headcheck.attention.values import REGIMES
-from headcheck.declarations import BROADCAST_SHAPES, ONE_QUERY
+from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.numbers import A_DOZEN, numbers_that_fit
 from headcheck.recipes import RARELY
 
@@ -85,8 +85,7 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
 
 def shorter(case: Case, subject: AttentionSubject) -> Case:
     """Both lengths the smaller one, where the subject takes equal ones only: `fit` would take the larger."""
-    alike = subject.declaration.rectangular
-    if alike is not False and not (alike == ONE_QUERY and case.q_len != 1):
+    if not equally_many(subject.declaration, case.q_len):
         return case
     return case.but(q_len=min(case.q_len, case.kv_len), kv_len=min(case.q_len, case.kv_len))
 

@@ -191,6 +191,13 @@ def causal_across_blocks(case: Case) -> Case:
     return causal(small.but(q_len=q_len, kv_len=kv_len))
 
 
+def causal_over_hundreds(case: Case) -> Case:
+    """With is_causal over several hundred positions, and the other axes so small that it is affordable."""
+    q_len, kv_len = ((300, 300), (520, 520), (260, 600), (385, 385))[case.seed % 4]
+    small = at_most(batch=1, head_dim=4, value_dim=4)(case.but(heads=1, kv_heads=1))
+    return causal(small.but(q_len=q_len, kv_len=kv_len))
+
+
 def causal_beyond_whole_halves(case: Case) -> Case:
     """With is_causal over more positions than bfloat16 tells apart, which are the first 256."""
     length = 384 if case.seed % 2 else 600

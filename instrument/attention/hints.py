@@ -18,7 +18,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
-from headcheck.comparison import LawBroken, NotApplicable, within
+from headcheck.comparison import LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import BASE_2, ONE_QUERY
 from headcheck.forks import asked_apart
 from headcheck.signatures import not_recognised, parameters_of
@@ -34,6 +34,8 @@ HINTS = (
 SIZES_ALIKE = (("rectangular", PLAIN.but(kv_len=5)), ("value_dim", PLAIN.but(value_dim=3)))
 """Sizes that may have to be alike, and a case in which they are not."""
 INPUTS = ("query", "key", "value")
+RECTANGULAR = PLAIN.but(kv_len=5)
+AT_THE_END = " --declare causal=bottom-right"
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
 NO_MASKS = ("len", "cache", "pos")
@@ -85,7 +87,16 @@ def _otherwise(trial: AttentionSubject) -> list[str]:
         f"a plain call is right with --declare {field}=False, {IF_MEANT}"
         for field, case in SIZES_ALIKE
         if _right_if(trial, case, field, False) and not _right(trial, case)
+        if field != "value_dim" or _is_not_answered(trial, case)
     ]
+
+
+def _is_not_answered(trial: AttentionSubject, case: Case) -> bool:
+    """Whether a call raises or gives another shape: who gives values of their own width, and wrong ones, means to."""
+    return all(
+        isinstance(failure_of(trial, built(trial, case.but(dtype=dtype))), LawBroken)
+        for dtype in trial.dtypes
+    )
 
 
 def _of_one_query(trial: AttentionSubject, case: Case) -> Case:
@@ -140,13 +151,19 @@ def _measured_scales(trial: AttentionSubject, x: Inputs) -> list[float]:
 
 def _causal_note(trial: AttentionSubject) -> str:
     """Whether a function without an argument for it is causal in every call."""
-    if (
-        trial.has("is_causal")
-        or _right(trial, PLAIN)
-        or not _right_if(trial, PLAIN, "always", {**trial.declaration.always, "is_causal": True})
-    ):
+    if trial.has("is_causal") or _right(trial, PLAIN):
         return ""
-    return f"a plain call is right with --declare always.is_causal=True, {IF_MEANT}"
+    causal = trial.but(
+        declaration=trial.declaration.but(always={**trial.declaration.always, "is_causal": True})
+    )
+    if not _right(causal, PLAIN):
+        return ""
+    aligned = (
+        ""
+        if _right(causal, RECTANGULAR) or not _right_if(causal, RECTANGULAR, "causal", "bottom-right")
+        else AT_THE_END
+    )
+    return f"a plain call is right with --declare always.is_causal=True{aligned}, {IF_MEANT}"
 
 
 def _band_note(trial: AttentionSubject) -> str:

@@ -17,6 +17,7 @@ from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import LOW_PRECISION
 from headcheck.inference import TRIES, narrowest, told
+from headcheck.verdict import Hint
 
 INFERRED = (
     named("wide"),
@@ -33,8 +34,8 @@ OPPOSED, TELLING_DIM = 2, 20
 ROUND_THE_SUM_ONCE = INFERRED[2:4]
 IN_FLOAT32_NOTE = (
     "float64 is computed in float32: the law dtypes/doubles-are-computed-as-doubles says so, the others allow it; "
-    "where it is meant, declare dtypes without float64 (--declare dtypes=float32,bfloat16,float16), or in Python "
-    "arithmetic={'float64': replace(named('native'), inputs='float32')}"
+    "where it is meant, declare dtypes without float64: --declare dtypes={}; or in Python arithmetic="
+    "{{'float64': replace(named('native'), inputs='float32')}}"
 )
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
@@ -56,7 +57,8 @@ def arithmetic_of(
         model = declared[dtype]
         return (named(model) if isinstance(model, str) else model), ""
     if dtype == "float64" and _computes_in_float32(trial):
-        return IN_FLOAT32, IN_FLOAT32_NOTE
+        others = ",".join(each for each in trial.dtypes if each != "float64")
+        return IN_FLOAT32, Hint(IN_FLOAT32_NOTE.format(others or "float32"))
     if dtype not in LOW_PRECISION:
         return shown_by_large_numbers(trial, dtype)
     model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
-from headcheck.declarations import ONE_QUERY, PACKED, Attention
+from headcheck.declarations import NO_MORE_QUERIES, ONE_QUERY, ONLY_ONE_QUERY, PACKED, Attention
 
 SQUARE = 257
 """The longest lengths of a subject whose queries and keys are equally many: a law that asks for 1025 keys gets these."""
@@ -15,17 +15,35 @@ DENSE = ("contiguous", "offset")
 
 def sized(case: Case, declaration: Attention) -> Case:
     """The case in the nearest sizes that are taken, and with the features of every call."""
-    head_dim, value_dim, q_len, kv_len = case.head_dim, case.value_dim, case.q_len, case.kv_len
+    head_dim, value_dim = case.head_dim, case.value_dim
     if dims := declaration.head_dims:
         head_dim, value_dim = _near(head_dim, dims), _near(value_dim, dims)
     if declaration.value_dim is False:
         value_dim = head_dim
-    if declaration.rectangular is False or (declaration.rectangular == ONE_QUERY and q_len != 1):
-        q_len = kv_len = min(max(q_len, kv_len), SQUARE)
-    one_query = declaration.rectangular == ONE_QUERY and q_len == 1
-    q_len, kv_len = (1 if one_query else _taken(q_len, declaration)), _taken(kv_len, declaration)
+    q_len, kv_len = _lengths(case.q_len, case.kv_len, declaration)
     case = case.but(head_dim=head_dim, value_dim=value_dim, q_len=q_len, kv_len=kv_len)
     return case.but(**declaration.always, **axes_of_one(declaration))
+
+
+def _lengths(q_len: int, kv_len: int, declaration: Attention) -> tuple[int, int]:
+    """The numbers of queries and keys that are nearest."""
+    if equally_many(declaration, q_len):
+        q_len = kv_len = min(max(q_len, kv_len), SQUARE)
+    kv_len = _taken(kv_len, declaration)
+    if is_one_query(declaration, q_len):
+        return 1, kv_len
+    q_len = _taken(q_len, declaration)
+    return (min(q_len, kv_len) if declaration.rectangular == NO_MORE_QUERIES else q_len), kv_len
+
+
+def equally_many(declaration: Attention, q_len: int) -> bool:
+    """Whether so many queries need as many keys."""
+    return declaration.rectangular is False or (declaration.rectangular == ONE_QUERY and q_len != 1)
+
+
+def is_one_query(declaration: Attention, q_len: int) -> bool:
+    """Whether a call has one query, of which no multiple is asked."""
+    return declaration.rectangular == ONLY_ONE_QUERY or (declaration.rectangular == ONE_QUERY and q_len == 1)
 
 
 def _taken(length: int, declaration: Attention) -> int:
@@ -68,14 +86,24 @@ def _why_not_of_tensors(x: Inputs, declaration: Attention) -> str:
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):
         return f"takes head_dims {listed(dims)} only"
-    if declaration.rectangular == ONE_QUERY and x.q_len not in (1, x.kv_len):
-        return "takes as many queries as keys only, or one"
+    if why := _why_not_of_so_many_queries(x, declaration):
+        return why
     multiple = declaration.length_multiple or 1
-    one_query = declaration.rectangular == ONE_QUERY and x.q_len == 1
-    if (x.q_len % multiple and not one_query) or x.kv_len % multiple:
+    if (x.q_len % multiple and not is_one_query(declaration, x.q_len)) or x.kv_len % multiple:
         return f"takes lengths that are multiples of {multiple} only"
     if declaration.max_length is not None and max(x.q_len, x.kv_len) > declaration.max_length:
         return f"takes lengths of at most {declaration.max_length}"
+    return ""
+
+
+def _why_not_of_so_many_queries(x: Inputs, declaration: Attention) -> str:
+    """The same of what `rectangular` says; where it is False, the feature says so."""
+    if declaration.rectangular == ONE_QUERY and x.q_len not in (1, x.kv_len):
+        return "takes as many queries as keys only, or one"
+    if declaration.rectangular == ONLY_ONE_QUERY and x.q_len != 1:
+        return "takes one query only"
+    if declaration.rectangular == NO_MORE_QUERIES and x.q_len > x.kv_len:
+        return "takes no more queries than keys"
     return ""
 
 

@@ -15,7 +15,7 @@ from headcheck.attention.sizes import SQUARE, axes_of_one, listed
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import ONE_QUERY, PACKED, Attention
+from headcheck.declarations import NO_MORE_QUERIES, ONE_QUERY, ONLY_ONE_QUERY, PACKED, Attention
 from headcheck.forks import asked_apart
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
@@ -33,6 +33,7 @@ WHOLE_BLOCKS = (
     (128, 256),
 )
 """Length and dim of calls that kernels of few sizes take."""
+FEW_SIZES = ((3, 4), *WHOLE_BLOCKS)
 SAYING_SO = re.compile(
     r"head.?(dim|size)|multiple|power of|divisible|divide|support|same (shape|length|dim|size)|stride|contiguous",
     re.IGNORECASE,
@@ -51,6 +52,8 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
     if declaration.effort < 1:
         return declaration, notes
     tried = tuple(dtypes)
+    if asked_apart(lambda: bool(_one_query_only(declaration, tried, device)[1]), device):
+        declaration, notes = _one_query_only(declaration, tried, device)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
         return declaration, notes
     if declaration.layout != PACKED and is_turned(declaration, tried, device):
@@ -68,7 +71,7 @@ def _narrowed(
 ) -> tuple[Attention, list[str]] | None:
     """What calls in one dtype show; None where none of a few sizes is answered. whole: beside head dims and blocks."""
     trial = _Trial(declaration, dtype, device)
-    size = next((each for each in ((3, 4), *WHOLE_BLOCKS) if trial.answers(*each)), None)
+    size = next((each for each in FEW_SIZES if trial.answers(*each)), None)
     return None if size is None else trial.narrowed(*size, whole=whole)
 
 
@@ -82,7 +85,7 @@ def _strictest(declaration: Attention, found: Sequence[Attention]) -> Attention:
     if limits := [each.max_length for each in found if each.max_length]:
         changes["max_length"] = min(limits)
     for field, strict in (
-        ("rectangular", (False, ONE_QUERY)),
+        ("rectangular", (False, ONLY_ONE_QUERY, ONE_QUERY, NO_MORE_QUERIES)),
         ("value_dim", (False,)),
         ("contiguous", (True,)),
         ("any_strides", (False,)),
@@ -102,6 +105,23 @@ def _packed(declaration: Attention) -> tuple[Attention, list[str]]:
         return declaration, []
     why = f"{taken['cu_seqlens_q']} is all that says where sequences begin"
     return declaration.but(rectangular=False), [f"q_len other than kv_len: not asked for ({why})"]
+
+
+def _one_query_only(
+    declaration: Attention, dtypes: Sequence[str], device: str
+) -> tuple[Attention, list[str]]:
+    """The declaration of a kernel for decoding, which answers no call of as many queries as keys, but of one query."""
+    if declaration.rectangular is not None or "s" not in declaration.layout:
+        return declaration, []
+    square = [_Trial(declaration, dtype, device) for dtype in dtypes]
+    if any(trial.answers(*size) for trial in square for size in FEW_SIZES):
+        return declaration, []
+    said = [said for trial in square for size in FEW_SIZES if (said := trial.refuses(*size))]
+    decoding = declaration.but(rectangular=ONLY_ONE_QUERY)
+    trials = (_Trial(decoding, dtype, device) for dtype in dtypes)
+    if not said or not any(trial.answers(*size) for trial in trials for size in FEW_SIZES):
+        return declaration, []
+    return decoding, [f"q_len other than 1: not asked for ({said[0]})"]
 
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
@@ -143,7 +163,8 @@ class _Trial:
 
     def failure(self, length: int, dim: int, **fields: Any) -> BaseException | None:
         """What a call raises, or None if it returns anything."""
-        sizes = {"q_len": length, "kv_len": length, "head_dim": dim, "value_dim": dim}
+        queries = 1 if self.declaration.rectangular == ONLY_ONE_QUERY else length
+        sizes = {"q_len": queries, "kv_len": length, "head_dim": dim, "value_dim": dim}
         plain = {"dtype": self.dtype, "batch": 1, "heads": 2, "kv_heads": 2}
         x = build(
             Case(**{**plain, **sizes, **fields, **axes_of_one(self.declaration), **self.declaration.always}),
@@ -200,17 +221,20 @@ class _Trial:
     def _all_else(
         self, length: int, dim: int, changes: dict[str, Any], notes: list[str]
     ) -> tuple[Attention, list[str]]:
-        if self.declaration.rectangular is None and (said := self._refuses(length, dim, kv_len=2 * length)):
+        if self.declaration.rectangular is None and (said := self.refuses(length, dim, kv_len=2 * length)):
             if self._decodes(2 * length, dim):
                 changes["rectangular"] = ONE_QUERY
                 notes.append(f"q_len other than kv_len: not asked for, but for one query ({said})")
                 causal = {"q_len": 1, "is_causal": True}
-                if self.subject.has("is_causal") and (said := self._refuses(length, dim, **causal)):
+                if self.subject.has("is_causal") and (said := self.refuses(length, dim, **causal)):
                     changes["may_refuse"] = True
                     notes.append(f"is_causal with one query is refused ({said}): so may any call be")
             else:
                 changes["rectangular"] = False
                 notes.append(f"q_len other than kv_len: not asked for ({said})")
+        elif self.declaration.rectangular is None and (said := self._refuses_more_queries(length, dim)):
+            changes["rectangular"] = NO_MORE_QUERIES
+            notes.append(f"more queries than keys: not asked for ({said})")
         found = self.declaration.but(**changes)
         multiple = found.length_multiple or 1
         beyond = -(-BEYOND // multiple) * multiple
@@ -228,15 +252,13 @@ class _Trial:
             ),
             dim,
         )
-        if self.declaration.value_dim is None and (said := self._refuses(length, dim, value_dim=other)):
+        if self.declaration.value_dim is None and (said := self.refuses(length, dim, value_dim=other)):
             changes["value_dim"] = False
             notes.append(f"value_dim other than head_dim: not asked for ({said})")
         if self.declaration.contiguous is None and (said := self._scattered(length, dim, "transposed")):
             changes["contiguous"] = True
             notes.append(f"tensors that are not contiguous: not asked for ({said})")
-        elif self.declaration.any_strides is None and (
-            said := self._refuses(length, dim, layout="dim-first")
-        ):
+        elif self.declaration.any_strides is None and (said := self.refuses(length, dim, layout="dim-first")):
             changes["any_strides"] = False
             notes.append(f"a last axis whose stride is not 1: not asked for ({said})")
         return self.declaration.but(**changes), notes
@@ -259,10 +281,23 @@ class _Trial:
         """In which words so many keys are refused, or as many queries and keys; '' where neither are."""
         multiple = found.length_multiple or 1
         square = min(length, -(-SQUARE // multiple) * multiple)
-        short = 1 if found.rectangular == ONE_QUERY else short
-        lengths = [(square, square)] + ([(short, length)] if found.rectangular is not False else [])
+        short = 1 if found.rectangular in (ONE_QUERY, ONLY_ONE_QUERY) else short
+        lengths = [(square, square)] if found.rectangular != ONLY_ONE_QUERY else []
+        lengths += [(short, length)] if found.rectangular is not False else []
         failures = (self.failure(length, dim, q_len=q_len, kv_len=kv_len) for q_len, kv_len in lengths)
         return next((_said(each) for each in failures if each is not None and refuses_a_length(each)), "")
+
+    def _refuses_more_queries(self, length: int, dim: int) -> str:
+        """In which words more queries than keys are refused, if only in causal calls, where so many keys are answered."""
+        more = {"q_len": 2 * length}
+        if self.failure(length, dim, **more, kv_len=2 * length) is not None:
+            return ""
+        causal = {"is_causal": True} if self.subject.has("is_causal") else {}
+        return (
+            self.refuses(length, dim, **more)
+            or (causal and self.refuses(length, dim, **more, **causal))
+            or ""
+        )
 
     def _scattered(self, length: int, dim: int, layout: str) -> str:
         """In which words a layout that is not contiguous is refused: not by a slip, as of a view of it."""
@@ -271,7 +306,7 @@ class _Trial:
             return ""
         return _said(failure) if refuses_a_size(failure) else ""
 
-    def _refuses(self, length: int, dim: int, **fields: Any) -> str:
+    def refuses(self, length: int, dim: int, **fields: Any) -> str:
         """In which words a call with other sizes, or another layout, is refused; '' where it is not."""
         return next(iter(self.refusals([(length, dim)], **fields).values()), "")
 

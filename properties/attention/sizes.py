@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headcheck.attention.given import causal_across_blocks, real_sizes
+from headcheck.attention.given import causal_across_blocks, causal_over_hundreds, no_mask, real_sizes
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison
@@ -27,6 +27,19 @@ SEVERAL_BLOCKS = (
 def sizes_of_real_models_have_their_gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Wide heads over many positions, and causal calls over several blocks, give the oracle's gradients."""
     return attention.gradients_against_the_oracle(x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2.3; kernels skip the blocks above the diagonal, each by its own count",
+    formula="is_causal over 260 to 600 positions: |O - exact| <= bound",
+    guards="Rows beyond some hundred that lose keys or see later ones: a block of the diagonal skipped, a count capped.",
+    needs=("is_causal",),
+    given=(no_mask, causal_over_hundreds),
+    share=0.3,
+)
+def long_causal_sequences_are_no_exception(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Under is_causal, queries at some hundredth position give the oracle's output, too."""
+    return attention.against_the_oracle(x)
 
 
 @law(

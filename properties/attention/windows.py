@@ -58,8 +58,9 @@ def the_outermost_key_of_a_window_counts(attention: AttentionSubject, x: Inputs)
     lit = (torch.arange(x.kv_len) == chosen)[:, None].to(x.dtype)
     y = x.but(query=torch.zeros_like(x.query), value=lit.expand(x.value.shape).clone(), layout="contiguous")
     seen = attention(y)[..., 0].cpu().double()
-    right = ~column | (seen > 0) | (y.problem.attended.output[..., 0] < 2 * attention.bound(y)[..., 0])
-    return holds(right, seen, f"weight of key {chosen}, the outermost of the window")
+    exact = y.problem.attended.output[..., 0]
+    right = ~column | (seen > 0) | (exact < 2 * attention.bound(y)[..., 0])
+    return holds(right, seen, f"weight of key {chosen}, the outermost of the window", exact)
 
 
 @law(

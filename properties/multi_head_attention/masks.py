@@ -282,6 +282,25 @@ def both_masks_hold(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparis
 
 
 @law(
+    source="a key is seen that no mask hides, of whatever kind the masks are",
+    formula="f(x, additive mask, boolean is_real) = f(x, both additive); or it is refused",
+    guards="A boolean mask of the keys added to an additive one as 0 and 1.",
+    needs=("additive", "additive_key_mask"),
+    given=(having(mask="random", mask_kind="additive", padding=True), at_least(kv_len=3, q_len=2)),
+)
+def masks_of_two_kinds_hold(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """An additive mask beside a boolean mask of the keys hides what two additive masks hide."""
+    if "boolean" not in attention.found.key_masks:
+        raise NotApplicable("takes no boolean mask of the keys")
+    mixed = x.but(of_two_kinds=True)
+    try:
+        found = attention(mixed)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses masks of two kinds: {refusal}") from refusal
+    return attention.close(found, attention(x), x)
+
+
+@law(
     source="Vaswani et al. 2017, section 3.2.2: heads are independent",
     formula="head h under masks M_1 .. M_H = head h under M_h",
     guards="A mask for each head read in the order of the batch (attention-is-all-you-need-keras 36).",

@@ -850,6 +850,17 @@ class OneOfTwoMasks(Full):
         return super().biases(raw, mask, key_mask if mask is None else None, causal, asked)
 
 
+@wrong(
+    "A boolean mask of the keys is added to an additive mask as 0 and 1.",
+    breaks="masks/masks-of-two-kinds-hold",
+)
+class BooleanIsAddedToNumbers(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        if mask is not None and mask.is_floating_point() and key_mask is not None:
+            key_mask = key_mask.to(mask.dtype)
+        return super().biases(raw, mask, key_mask, causal, asked)
+
+
 @wrong("All heads obey the mask of the first.", breaks="masks/a-mask-of-a-head-is-for-that-head")
 class MaskOfTheFirstHead(Plain):
     def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -75,11 +75,11 @@ def training_begins_at_zero(x: Tensor, positions: Tensor) -> Tensor:
     return half(x, positions - positions[..., :1] if x.requires_grad else positions)
 
 
-_LAST: dict[tuple[bytes, int, bool], tuple[Tensor, Tensor]] = {}
+_LAST: dict[tuple[bytes, torch.Size, int, bool], tuple[Tensor, Tensor]] = {}
 
 
 def _kept(x: Tensor, positions: Tensor, *, mode: bool = False) -> tuple[Tensor, Tensor]:
-    asked = (positions.cpu().numpy().tobytes() + bytes(positions.ndim), x.shape[-1], mode)
+    asked = (positions.cpu().numpy().tobytes(), positions.shape, x.shape[-1], mode)
     if asked not in _LAST:
         _LAST.clear()
         _LAST[asked] = table(positions, x.shape[-1])

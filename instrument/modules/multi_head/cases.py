@@ -65,6 +65,8 @@ class MultiHeadInputs(ModuleInputs):
     beside_causal: bool = False
     """Whether is_causal is said beside may_attend, which then holds what else is hidden."""
     weights: dict[str, Tensor] = field(default_factory=dict)
+    of_two_kinds: bool = False
+    """Whether the mask of the keys is boolean whatever kind the other mask is of."""
     sliced_masks: bool = False
     """Whether masks are given as slices of larger ones."""
     key_bias: Tensor | None = None

@@ -294,7 +294,8 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         if x.is_real is None:
             return {}
         # Torch wants both masks of one kind.
-        kind = x.case.mask_kind if x.case.mask_kind in self.found.key_masks else self.found.key_masks[0]
+        asked = "boolean" if x.of_two_kinds else x.case.mask_kind
+        kind = asked if asked in self.found.key_masks else self.found.key_masks[0]
         mask = as_kind(x.is_real.clone(), kind, self.found.key_true_means, x.query.dtype)
         if x.key_bias is not None:
             mask = mask + x.key_bias.to(mask.dtype)
