@@ -34,10 +34,15 @@ class Library:
         """The lines of a document; an error where it is another text than the ledger was written for."""
         found = sorted(self.folder.glob(f"{document}*.txt")) + sorted(self.folder.glob(f"{document}*.md"))
         if not found:
-            raise HeadcheckError(f"{self.folder} holds no {document}*.txt")
+            raise HeadcheckError(
+                f"{self.folder} holds no {document}*.txt and no {document}*.md: name their folder with --documents DIR"
+            )
         data = found[0].read_bytes()
         if hashlib.sha256(data).hexdigest() != DOCUMENTS[document].sha256:
-            raise HeadcheckError(f"{found[0].name} is another text than the ledger was written for")
+            raise HeadcheckError(
+                f"{found[0].name} is another text than the ledger was written for: its SHA-256 is not "
+                f"{DOCUMENTS[document].sha256}"
+            )
         return data.decode("utf-8").split("\n")
 
     def source(self, block: Block) -> str:
@@ -60,18 +65,22 @@ class Outcome:
 
 def run_jobs(jobs: list[list[str]]) -> list[list[Outcome]]:
     """Each job's sources in one namespace, in a process of its own."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "headcheck.golden.runner"],
-        input=json.dumps(jobs),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=LIMIT_S,
-        check=False,
-        env=os.environ | {"MPLBACKEND": "Agg"},
-    )
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "headcheck.golden.runner"],
+            input=json.dumps(jobs),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=LIMIT_S,
+            check=False,
+            env=os.environ | {"MPLBACKEND": "Agg"},
+        )
+    except subprocess.TimeoutExpired as late:
+        raise HeadcheckError(f"the blocks of the documents were not done in {LIMIT_S} s") from late
     if ran.returncode:
-        raise HeadcheckError(f"the blocks could not be run: {ran.stderr.strip().splitlines()[-1:]}")
+        said = ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise HeadcheckError(f"the blocks could not be run: {said[-1]}")
     return [[_outcome(each) for each in job] for job in json.loads(ran.stdout)]
 
 

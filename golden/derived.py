@@ -104,14 +104,14 @@ def same(left: Way, right: Way, reference: Way | None = None) -> Derived:
 def rows_sum_to_one(weights: Derived) -> Derived:
     """A statement: the entries of each row are positive and sum to one, in each of the ways."""
 
-    def hold(way: Way | None, bound: Any) -> bool:
-        rows = nested(way()) if way else []
-        return all(min(row) > 0 and all_near(1, sum(row), bound) for row in rows)
+    def hold(way: Way, bound: Any) -> Way:
+        return lambda: all(min(row) > 0 and all_near(1, sum(row), bound) for row in nested(way()))
 
+    again, reference = weights.again, weights.reference
     return holds(
-        lambda: hold(weights.exact, SAME),
-        lambda: hold(weights.again, SAME),
-        lambda: hold(weights.reference, STEPS * EPSILON),
+        hold(weights.exact, SAME),
+        hold(again, SAME) if again else None,
+        hold(reference, STEPS * EPSILON) if reference else None,
     )
 
 

@@ -60,7 +60,8 @@ def run_apart(sources: list[str]) -> list[dict[str, Any]]:
     if answer:
         found: list[dict[str, Any]] = json.loads(answer)
         return found
-    ended = f"ended by signal {os.waitstatus_to_exitcode(status)}"
+    code = os.waitstatus_to_exitcode(status)
+    ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return [{"error": ended, "warnings": [], "printed": []} for _ in sources]
 
 

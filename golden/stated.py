@@ -172,15 +172,8 @@ def _near(a: Any, b: Any, relative: Any) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Fraction) and isinstance(b, Fraction)):
         return near(a, b, Fraction(0))
     with mpmath.workdps(DIGITS):
-        size = max(
-            mpmath.mpf(1), abs(mpmath.mpf(a.numerator) / a.denominator if isinstance(a, Fraction) else a)
-        )
-        far = (
-            mpmath.mpf(relative.numerator) / relative.denominator
-            if isinstance(relative, Fraction)
-            else relative
-        )
-        return near(a, b, far * size if mpmath.isfinite(size) else mpmath.mpf(0))
+        size = max(mpmath.mpf(1), abs(_wide(a)))
+        return near(a, b, _wide(relative) * size if mpmath.isfinite(size) else mpmath.mpf(0))
 
 
 def _wide(number: Number) -> mpmath.mpf:

@@ -347,9 +347,8 @@ def describe(
     factor = comparison.ratio if comparison.ratio != float("inf") else None
     of_it = f", the {comparison.against}" if comparison.against else ""
     allowed = f"; the bound is {bound:.3g}" if bound else "; they must be equal"
-    has_bound = not math.isnan(
-        bound
-    )  # A condition has none, nor has what would be computed of a NaN of the subject's.
+    # A condition has none, nor has what would be computed of a NaN of the subject's.
+    has_bound = not math.isnan(bound)
     beyond = f", {exceeded(factor)}" if factor and comparison.broken else ""
     return Counterexample(
         case=str(judged.case),

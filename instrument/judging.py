@@ -24,7 +24,7 @@ from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
 from headcheck.roles import OF_LENGTHS
 from headcheck.roles import role as role_named
-from headcheck.time_limits import LONGEST_S
+from headcheck.time_limits import LONGEST_S, NOT_SECONDS
 from headcheck.verdict import IF_MEANT, INTERRUPTED, Hint, LawResult, Verdict
 
 MANY = 10
@@ -159,7 +159,7 @@ def make_plan(
     chosen = profile_named(profile)
     if timeout is not None:
         if not 0 < timeout < LONGEST_S:
-            raise HeadcheckError(f"timeout={timeout!r} is no number of seconds above 0")
+            raise HeadcheckError(f"timeout={timeout!r} {NOT_SECONDS}")
         chosen = replace(chosen, limit_s=timeout)
     if seed is None:
         seed = fresh_seed() if chosen.name == "deep" else 0

@@ -191,9 +191,8 @@ def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
             found = getattr(found, name)
         except AttributeError as problem:
             public = [each for each in dir(found) if not each.startswith("_")]
-            here = (
-                vars(found) if hasattr(found, "__dict__") else {}
-            )  # One that is made when asked for may raise.
+            # One that is made when asked for may raise.
+            here = vars(found) if hasattr(found, "__dict__") else {}
             own = [each for each in public if callable(here.get(each))]
             hint = _similar(name, public) or f"it has: {', '.join(own[:8]) or 'nothing to call'}"
             raise SubjectError(f"{place} has no attribute {name!r} ({hint})") from problem

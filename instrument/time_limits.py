@@ -9,6 +9,7 @@ from typing import Self
 
 LONGEST_S = 1e9
 """More seconds than anybody waits."""
+NOT_SECONDS = f"is no number of seconds between 0 and {LONGEST_S:.0e}"
 AGAIN_S = 0.05
 """Seconds until it is looked again whether an import has ended."""
 SWALLOWED_S = 1.0

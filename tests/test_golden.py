@@ -295,7 +295,7 @@ def test_blocks_run_apart_or_in_one_namespace() -> None:
 def test_a_block_that_ends_its_process_is_a_finding() -> None:
     """What exits or dies leaves the others their answers."""
     (died,), (fine,) = run_jobs([["import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], ["print(1)"]])
-    assert died.error == "ended by signal -9"
+    assert died.error == "ended by signal 9"
     assert fine.printed == ("1",)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
-from headcheck.time_limits import LONGEST_S
+from headcheck.time_limits import LONGEST_S, NOT_SECONDS
 
 MOST_PROCESSES = 4
 
@@ -74,7 +74,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < LONGEST_S:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text} {NOT_SECONDS}")
     return number
 
 

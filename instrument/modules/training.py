@@ -43,7 +43,8 @@ def trained_without_dropout(module: Module, x: ModuleInputs) -> tuple[Module, li
         if not _is_not_made_for_it(refusal.problem):
             raise
         raise NotApplicable(f"is not computed in training: {refusal}") from refusal
-    hook.remove()
+    finally:
+        hook.remove()
     if {*kinds} != usual:  # DeiT has two heads, and gives their mean in evaluation alone.
         raise NotApplicable("it returns something else in training")
     if not all(map(torch.equal, trained.module.buffers(), kept)):
