@@ -85,7 +85,7 @@ def _of_that_name(name: str) -> Any:
         raise SubjectError(
             f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}"
         )
-    hint = _similar(name, builtins()) or "`headcheck subjects` lists them"
+    hint = _similar(name, builtins()) or "`headcheck subjects` lists them, `headcheck --help` the commands"
     raise SubjectError(
         f"there is no built-in subject {name!r} ({hint}); "
         "a subject of your own is package.module:attribute or path/to/file.py:attribute"

@@ -49,7 +49,7 @@ def judge_family(
     here = [name for name, each in met.items() if isinstance(each, Observation)]
     if len(here) < 2:
         told = "; ".join(f"{name}: {each}" for name, each in met.items() if isinstance(each, str))
-        why = f"; {told}" if told else ""
+        why = f"; {told}" if told else "; name one more, such as torch-sdpa-math"
         raise HeadcheckError(f"agreement needs two subjects, and {len(here)} can be had here{why}")
     rows: dict[str, list[LawResult]] = defaultdict(list)
     unfinished = ""
