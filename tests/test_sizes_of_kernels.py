@@ -127,12 +127,39 @@ def test_a_kernel_for_decoding_is_asked_for_one_query_only() -> None:
 
 
 def test_more_queries_than_keys_may_be_refused_if_causal() -> None:
-    """Then a causal call has no dead rows, and what else it does is judged."""
+    """Then a causal call has no dead rows; what calls that are not causal do is judged."""
     subject = headcheck.Attention(no_more_queries_if_causal, causal="bottom-right", nan_scores="may-vanish")
-    found, notes = as_sized(subject, FLOAT32, "cpu")
-    assert found.rectangular == "no-more-queries" and "more queries than keys" in notes[0]
+    assert as_sized(subject, FLOAT32, "cpu")[0].rectangular is None
     laws = ("caches/", "accuracy/output", "symmetry/")
     assert headcheck.verify(subject, profile="quick", dtype="float32", laws=laws).conforms
+
+    def wrong(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+        output = no_more_queries_if_causal(q, k, v, is_causal, scale)
+        return output * 1.01 if q.shape[2] > k.shape[2] else output
+
+    subject = headcheck.Attention(wrong, causal="bottom-right", nan_scores="may-vanish")
+    assert not headcheck.verify(subject, profile="quick", dtype="float32", laws=laws).conforms
+
+
+def test_what_needs_a_flag_or_a_mask_takes_several_queries() -> None:
+    """A plain call alone says nothing of one query."""
+
+    def causal_prefill(
+        q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None
+    ) -> Tensor:
+        if not is_causal and q.shape[2] > 1:
+            raise ValueError("only causal prefill is supported")
+        return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
+
+    def masked_prefill(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
+    ) -> Tensor:
+        if attn_mask is None and q.shape[2] > 1:
+            raise ValueError("prefill needs attn_mask")
+        return scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, scale=scale)
+
+    for function in (causal_prefill, masked_prefill):
+        assert as_sized(headcheck.Attention(function), FLOAT32, "cpu")[0].rectangular is None
 
 
 EIGHTS = (8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256, 320)

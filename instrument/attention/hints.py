@@ -31,10 +31,11 @@ HINTS = (
     ("grouped_heads", "tiled", "grouped_heads", PLAIN.but(heads=4, kv_heads=2)),
 )
 """A convention, what it may be instead, the feature that it is of, and a case that tells."""
-SIZES_ALIKE = (("rectangular", PLAIN.but(kv_len=5)), ("value_dim", PLAIN.but(value_dim=3)))
+RECTANGULAR = PLAIN.but(kv_len=5)
+"""More keys than queries."""
+SIZES_ALIKE = (("rectangular", RECTANGULAR), ("value_dim", PLAIN.but(value_dim=3)))
 """Sizes that may have to be alike, and a case in which they are not."""
 INPUTS = ("query", "key", "value")
-RECTANGULAR = PLAIN.but(kv_len=5)
 AT_THE_END = " --declare causal=bottom-right"
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
@@ -158,11 +159,9 @@ def _causal_note(trial: AttentionSubject) -> str:
     )
     if not _right(causal, PLAIN):
         return ""
-    aligned = (
-        ""
-        if _right(causal, RECTANGULAR) or not _right_if(causal, RECTANGULAR, "causal", "bottom-right")
-        else AT_THE_END
-    )
+    longer = _of_one_query(causal, RECTANGULAR)
+    at_the_end = not _right(causal, longer) and _right_if(causal, longer, "causal", "bottom-right")
+    aligned = AT_THE_END if at_the_end else ""
     return f"a plain call is right with --declare always.is_causal=True{aligned}, {IF_MEANT}"
 
 

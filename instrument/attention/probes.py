@@ -180,8 +180,8 @@ def causal(bench: Bench) -> Finding:
 @probe(compared="q_len other than kv_len", otherwise="True")
 def rectangular(bench: Bench) -> Finding:
     """Whether there may be fewer queries than keys."""
-    if bench.declaration.rectangular is False:
-        return Finding("rectangular", False, "fewer queries than keys are refused")
+    if bench.declaration.rectangular not in (None, True):
+        return Finding("rectangular", bench.declaration.rectangular, "other numbers of queries are refused")
     kv_len = 2 * (bench.declaration.length_multiple or 0) or 5
     x = bench.inputs(bench.declaration.causal or "top-left", q_len=2, kv_len=kv_len)
     return _supported("rectangular", bench, x, "2 queries and 5 keys")
@@ -230,7 +230,7 @@ def empty_rows(bench: Bench) -> Found:
             bench.inputs(mask="all-dead", mask_form=_mask_form(bench)),
             "a mask that leaves no key to any query",
         )
-    elif conventions.causal == "bottom-right" and conventions.rectangular is not False:
+    elif conventions.causal == "bottom-right" and conventions.rectangular in (None, True):
         x, how = _causal(bench, "bottom-right", 5, kv_len=3), "is_causal with 5 queries and 3 keys"
     else:
         return iter(())

@@ -113,15 +113,16 @@ def _one_query_only(
     """The declaration of a kernel for decoding, which answers no call of as many queries as keys, but of one query."""
     if declaration.rectangular is not None or "s" not in declaration.layout:
         return declaration, []
-    square = [_Trial(declaration, dtype, device) for dtype in dtypes]
-    if any(trial.answers(*size) for trial in square for size in FEW_SIZES):
+    square = {dtype: _Trial(declaration, dtype, device) for dtype in dtypes}
+    if any(trial.answers_somehow(*size) for trial in square.values() for size in FEW_SIZES):
         return declaration, []
-    said = [said for trial in square for size in FEW_SIZES if (said := trial.refuses(*size))]
     decoding = declaration.but(rectangular=ONLY_ONE_QUERY)
-    trials = (_Trial(decoding, dtype, device) for dtype in dtypes)
-    if not said or not any(trial.answers(*size) for trial in trials for size in FEW_SIZES):
-        return declaration, []
-    return decoding, [f"q_len other than 1: not asked for ({said[0]})"]
+    for dtype, trial in square.items():
+        decodes = _Trial(decoding, dtype, device)
+        for size in FEW_SIZES:  # What is refused of several queries alone, all else alike.
+            if (said := trial.refuses(*size)) and decodes.answers(*size):
+                return decoding, [f"q_len other than 1: not asked for ({said})"]
+    return declaration, []
 
 
 def _refuses_something(declaration: Attention, dtypes: Sequence[str], device: str) -> bool:
@@ -181,6 +182,13 @@ class _Trial:
 
     def answers(self, length: int, dim: int) -> bool:
         return self.failure(length, dim) is None
+
+    def answers_somehow(self, length: int, dim: int) -> bool:
+        """Whether a plain call returns, or one with is_causal or a mask, which some calls need."""
+        more: list[dict[str, Any]] = [{"is_causal": True}] if self.subject.has("is_causal") else []
+        masked = [{"mask": "random", "mask_form": form} for form in ("boolean", "bias")]
+        more += masked if self.subject.has("attn_mask") else []
+        return any(self.failure(length, dim, **each) is None for each in ({}, *more))
 
     def refusals(self, sizes: Sequence[tuple[int, int]], **more: Any) -> dict[tuple[int, int], str]:
         """Length and dim of calls that are refused -> in which words."""
@@ -288,16 +296,11 @@ class _Trial:
         return next((_said(each) for each in failures if each is not None and refuses_a_length(each)), "")
 
     def _refuses_more_queries(self, length: int, dim: int) -> str:
-        """In which words more queries than keys are refused, if only in causal calls, where so many keys are answered."""
+        """In which words more queries than keys are refused, where so many of both are answered."""
         more = {"q_len": 2 * length}
         if self.failure(length, dim, **more, kv_len=2 * length) is not None:
             return ""
-        causal = {"is_causal": True} if self.subject.has("is_causal") else {}
-        return (
-            self.refuses(length, dim, **more)
-            or (causal and self.refuses(length, dim, **more, **causal))
-            or ""
-        )
+        return self.refuses(length, dim, **more)
 
     def _scattered(self, length: int, dim: int, layout: str) -> str:
         """In which words a layout that is not contiguous is refused: not by a slip, as of a view of it."""
