@@ -319,3 +319,16 @@ def padded_to_the_bound(call: Call) -> Tensor:
 
     longest = max((b - a for a, b in spans(call.cu_seqlens_k)), default=0)
     return attention(call, one=one)
+
+
+@fault(
+    "Under is_causal, rows from the 256th on see the first 256 keys only.",
+    breaks="sizes/long-causal-sequences-are-no-exception",
+    naive="SH",
+    when=("is_causal", "q_len > 256"),
+    replaces=clean.causal,
+)
+def causal_blocks_end_at_256(call: Call) -> Tensor | None:
+    seen = clean.causal(call)
+    beyond = (torch.arange(call.q_len) < 256)[:, None] | (torch.arange(call.kv_len) < 256)
+    return seen if seen is None else seen & beyond.to(seen.device)

@@ -94,19 +94,6 @@ def decode_loses_its_tail(call: Call) -> Tensor | None:
 
 
 @fault(
-    "Under is_causal, rows from the 256th on see the first 256 keys only.",
-    breaks="sizes/long-causal-sequences-are-no-exception",
-    naive="SH",
-    when=("is_causal", "q_len > 256"),
-    replaces=clean.causal,
-)
-def causal_blocks_end_at_256(call: Call) -> Tensor | None:
-    seen = clean.causal(call)
-    beyond = (torch.arange(call.q_len) < 256)[:, None] | (torch.arange(call.kv_len) < 256)
-    return seen if seen is None else seen & beyond.to(seen.device)
-
-
-@fault(
     "A mask with more keys than queries is read from one key too early.",
     breaks="caches/prefill-in-chunks-equals-one-pass",
     naive="SH",
