@@ -141,6 +141,24 @@ def test_more_queries_than_keys_may_be_refused_if_causal() -> None:
     assert not headcheck.verify(subject, profile="quick", dtype="float32", laws=laws).conforms
 
 
+def test_a_refusal_of_what_is_declared_breaks_the_law() -> None:
+    """So does an exception that says nothing of sizes, though nothing is declared."""
+
+    def slips(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+        if is_causal and q.shape[2] > k.shape[2]:
+            return {}["no such key"]
+        return no_more_queries_if_causal(q, k, v, is_causal, scale)
+
+    declared = headcheck.Attention(
+        no_more_queries_if_causal, causal="bottom-right", rectangular=True, empty_rows="zeros"
+    )
+    undeclared = headcheck.Attention(slips, causal="bottom-right")
+    law = "caches/queries-before-the-first-key-follow-the-convention"
+    for subject in (declared, undeclared):
+        verdict = headcheck.verify(subject, profile="quick", dtype="float32", laws=(law,))
+        assert [row.outcome for row in verdict.laws] == ["breaks"]
+
+
 def test_what_needs_a_flag_or_a_mask_takes_several_queries() -> None:
     """A plain call alone says nothing of one query."""
 

@@ -6,8 +6,9 @@ import torch
 
 from headcheck.attention.given import causal, no_mask, unmasked, without
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.sizes_shown import refuses_a_size
 from headcheck.attention.subject import AttentionSubject
-from headcheck.calling import SubjectRaised, was_raised
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
@@ -68,7 +69,7 @@ def queries_before_the_first_key_follow_the_convention(
     try:
         output = attention(y)
     except SubjectRaised as refusal:
-        if not was_raised(refusal.problem):
+        if attention.declaration.rectangular or not refuses_a_size(refusal.problem):
             raise
         raise NotApplicable(f"refuses causal calls of more queries than keys: {refusal}") from refusal
     return within(output, attention.expected(y), attention.strict_bound(y))

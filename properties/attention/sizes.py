@@ -11,6 +11,7 @@ from headcheck.laws import law
 
 DAO = "Dao et al. 2022 (FlashAttention), appendix B.2: backward goes through tiles of its own"
 SOME_HUNDRED = 256
+"""Queries that shorter cases have already; a subject of equally many queries and keys is asked for one more."""
 SEVERAL_BLOCKS = (
     at_least(q_len=100, kv_len=100),
     at_most(batch=1, heads=2, kv_heads=2, q_len=140, kv_len=140, head_dim=4, value_dim=4),
