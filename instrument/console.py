@@ -15,13 +15,13 @@ from rich.text import Text
 from headcheck.calling import REFUSES
 from headcheck.comparison import place
 from headcheck.laws import Law, all_laws
-from headcheck.ranking import most_telling_first
+from headcheck.ranking import most_telling_first, told_in_full
 from headcheck.roles import role
 from headcheck.verdict import Counterexample, Hint, LawResult, Verdict, exceeded
 
 WIDTH = 110
 IN_FULL = 3
-"""So many broken laws are shown with their counterexamples, the most specific ones; the others by one line."""
+"""So many broken laws are shown with their counterexamples; of the others one of each family by a line."""
 TAKES_NO = "takes no "
 """How a reason begins that names a feature which the subject lacks."""
 NAMED = 4
@@ -60,8 +60,8 @@ def show(
 ) -> None:
     """Everything: the table, what is broken and may explain it, what was not applicable, one line that sums it up.
 
-    known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with the names
-    of the laws that are not applicable.
+    known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with a line for
+    each broken law, and the names of the laws that are not applicable.
     """
     groups = _same_break(most_telling_first(row for row in verdict.broken if row.id not in known))
     hints = [note for note in verdict.notes if groups and isinstance(note, Hint)]
@@ -70,14 +70,11 @@ def show(
     for note in hints:
         write_line(console, "")
         write_line(console, f"hint: {note}", "yellow")
-    for first, others in groups[:IN_FULL]:
-        _broken(first, others, console)
-    if groups[IN_FULL:]:
-        write_line(console, "")
-        write_line(console, "Broken too, often by the same fault (--law ID shows one in full):", "bold red")
-    for first, others in groups[IN_FULL:]:
-        more = f" (and {len(others)} more)" if others else ""
-        write_line(console, f"  {first.id}{more}: {first.reason}", "red")
+    in_full = told_in_full([first for first, _ in groups], IN_FULL)
+    alike = {first.id: others for first, others in groups}
+    for row in in_full:
+        _broken(row, alike[row.id], console)
+    _broken_too([group for group in groups if group[0] not in in_full], verbose, console)
     if known:
         write_line(console, "")
         write_line(console, "Broken as the baseline has it:")
@@ -232,6 +229,24 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     if others:
         names = _some([each.name_in_role for each in others])
         write_line(console, f"  The same breaks {_count(len(others), 'more law')}: {names}")
+
+
+def _broken_too(groups: list[tuple[LawResult, list[LawResult]]], verbose: bool, console: Console) -> None:
+    """A line for what else is broken: the most telling law of each family, or each law."""
+    if not groups:
+        return
+    lines: dict[str, tuple[LawResult, int]] = {}
+    for first, others in groups:
+        key = first.id if verbose else first.family
+        told, more = lines.get(key, (first, -1))
+        lines[key] = (told, more + 1 + len(others))
+    folded = "" if verbose or len(lines) == len(groups) else ", --verbose names each"
+    write_line(console, "")
+    heading = f"Broken too, often by the same fault (--law ID shows one in full{folded}):"
+    write_line(console, heading, "bold red")
+    for told, more in lines.values():
+        beside = f" (and {more} more)" if more else ""
+        write_line(console, f"  {told.id}{beside}: {told.reason}", "red")
 
 
 def _cure(law: Law, example: Counterexample | None) -> str:

@@ -46,6 +46,25 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
     return sorted(rows, key=key)
 
 
+def told_in_full(rows: list[LawResult], number: int) -> list[LawResult]:
+    """The first row and those that add most to it: of families not shown yet, with a case whose numbers are printed.
+
+    rows: in the order of `most_telling_first`.
+    """
+    chosen, others = rows[:1], rows[1:]
+    while others and len(chosen) < number:
+        seen = {each.family for each in chosen}
+        best = min(others, key=lambda row: (_is_slight(row), row.family in seen, not _has_numbers(row)))
+        others.remove(best)
+        chosen.append(best)
+    return chosen
+
+
+def _has_numbers(row: LawResult) -> bool:
+    example = row.counterexample
+    return example is None or any(isinstance(value, list) for value in example.inputs.values())
+
+
 def _case(law: Law, row: LawResult) -> Recipe | None:
     """The smallest case; None for a break that has none, as where the process died between two cases."""
     example = row.counterexample

@@ -168,7 +168,7 @@ class Verdict:
 def exceeded(factor: float) -> str:
     """By how much an error is above its bound, in words."""
     return (
-        f"exceeded by a factor of {factor:.4g}" if factor <= MILLION else "exceeded more than a million times"
+        f"exceeded by a factor of {factor:.4g}" if factor <= MILLION else "exceeded by a factor of over a million"
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcheck.ranking import most_telling_first
+from headcheck.ranking import most_telling_first, told_in_full
 from headcheck.verdict import Counterexample, LawResult
 
 
@@ -86,3 +86,18 @@ def test_the_plainest_case_is_a_case() -> None:
     """Nothing in it is other than by default, so its text is empty; a process that died between two cases has none."""
     general, of_values = "accuracy/output-is-within-the-bound", "distribution/equal-scores-count-every-key"
     assert shown(broken(of_values, ""), broken(general, "")) == shown(broken(of_values), broken(general))
+
+
+def test_the_next_in_full_are_of_other_families_and_print_their_numbers() -> None:
+    """Three laws of one family say one thing three times, and shapes alone say little."""
+    first = broken("masks/causal-equals-its-mask")
+    alike = broken("masks/additive-mask-adds-up")
+    long = broken("accuracy/large-logits-do-no-harm")
+    small = broken("gradients/gradients-are-within-the-bound")
+    for each in (first, alike, small):
+        assert each.counterexample is not None
+        each.counterexample.inputs["query"] = [[0.0]]
+    rows = [first, alike, long, small]
+    assert told_in_full(rows, 3) == [first, small, long]
+    assert told_in_full(rows[:2], 3) == rows[:2]
+    assert told_in_full([], 3) == []

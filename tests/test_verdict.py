@@ -238,6 +238,21 @@ def test_one_exception_is_shown_once() -> None:
     assert "The same breaks 1 more law: a/other" in text
 
 
+def test_what_is_not_told_in_full_is_a_line_for_each_family() -> None:
+    """One fault breaks many laws: the list stays short, and --verbose has each."""
+    rows = [
+        replace(BREAKS, id=f"attention/{name}") for name in ("a/one", "b/one", "c/one", "c/two", "c/three")
+    ]
+    folded, whole = io.StringIO(), io.StringIO()
+    show(a_verdict(*rows), plain_console(folded))
+    show(a_verdict(*rows), plain_console(whole), verbose=True)
+    assert folded.getvalue().count("BREAKS attention/") == 3
+    assert "  attention/c/two (and 1 more): output[0, 1]" in folded.getvalue()
+    assert "attention/c/three" not in folded.getvalue()
+    assert "--verbose names each" in folded.getvalue()
+    assert "  attention/c/three: output[0, 1]" in whole.getvalue()
+
+
 def test_the_same_seed_gives_the_same_verdict_again() -> None:
     """`verify` may be called many times in one process, and repeats itself."""
     first, second = (headcheck.verify(kernels.wrong_scale, seed=3, **SOME) for _ in range(2))

@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no table and no progress: the first broken law, and the last line",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="name the laws that are not applicable")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="name each law that is broken or not applicable"
+    )
     common_options(parser)
 
 
