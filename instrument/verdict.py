@@ -168,7 +168,9 @@ class Verdict:
 def exceeded(factor: float) -> str:
     """By how much an error is above its bound, in words."""
     return (
-        f"exceeded by a factor of {factor:.4g}" if factor <= MILLION else "exceeded by a factor of over a million"
+        f"exceeded by a factor of {factor:.4g}"
+        if factor <= MILLION
+        else "exceeded by a factor of over a million"
     )
 
 

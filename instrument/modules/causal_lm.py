@@ -14,6 +14,7 @@ from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS
 from headcheck.modules.role import ModuleRole
+from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, first_in, problem_of
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
@@ -352,10 +353,13 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
         return case.but(length=subject.fitting(case.length), batch=subject.rows(case.batch))
 
     def notes(self, subject: CausalLMSubject) -> list[str]:
-        plain, right = _plain(2, 3), token_hints.padding_is_nothing
+        plain = _plain(2, 3)
         return [
-            *token_hints.settled_masks(
-                subject, lambda each: each.find_form("is_real", _padded("right")), partial(right, plain=plain)
+            *settled_masks(
+                subject,
+                lambda each: each.find_form("is_real", _padded("right")),
+                partial(token_hints.padding_is_nothing, plain=plain),
+                call="padded call",
             ),
             *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length), range(1, LONGEST + MARGIN + 1)),

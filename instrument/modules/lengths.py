@@ -12,7 +12,7 @@ MARGIN = 5
 """So many tokens may be added to a sequence of a case: padding, or what is generated."""
 LEAST = 5
 """The length that some laws need; where the module takes little more, less is added."""
-ROWS = 17
+LARGEST_BATCH = 17
 """The largest batch of a case."""
 
 
@@ -58,8 +58,8 @@ class OfSomeLength:
 
         They do so in so many words, or the module keeps a tensor with as many rows; else it is a slip.
         """
-        why = self._refusal(of_batch(ROWS))
-        most = self._most(of_batch, range(1, ROWS + 1)) if isinstance(why, SubjectRaised) else None
+        why = self._refusal(of_batch(LARGEST_BATCH))
+        most = self._most(of_batch, range(1, LARGEST_BATCH + 1)) if isinstance(why, SubjectRaised) else None
         if most is None or most == 1 or not isinstance(why, SubjectRaised):
             return []
         if not (refuses_a_length(why.problem) or _keeps_rows(module, most)):

@@ -14,8 +14,9 @@ from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS, WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
+from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
-from headcheck.modules.token_hints import are_alike, settled_masks
+from headcheck.modules.token_hints import are_alike
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.signatures import needed_by, parameters_of
@@ -339,6 +340,8 @@ def _find_forms(subject: Seq2SeqSubject) -> list[str]:
 def _padding_is_nothing(subject: Seq2SeqSubject) -> bool:
     """Whether a pair of which one token each is padding has the logits that it has without these."""
     masks = [name for name in subject.MASKS if subject.has(name)]
+    if not masks:
+        return True
     kept = slice(1, None) if subject.sides[:1] == ("left",) else slice(2)
     real = torch.ones(2, 3, dtype=torch.bool)
     real[0] = False
@@ -366,7 +369,7 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
 
     def notes(self, subject: Seq2SeqSubject) -> list[str]:
         return [
-            *settled_masks(subject, _find_forms, _padding_is_nothing),
+            *settled_masks(subject, _find_forms, _padding_is_nothing, call="padded call"),
             *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)),
             *subject.settle_batch(lambda batch: _plain(batch, 3, 3), subject.module),

@@ -1,6 +1,6 @@
-"""What would make right what an encoder or a decoder gives for plain calls: taken where it is left open, or said."""
+"""Whether an encoder or a decoder gives for plain calls what it should, and what may be said of it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
@@ -8,52 +8,28 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.errors import SubjectError
-from headcheck.modules.masks import leaves_open
+from headcheck.modules.settling import OF_PADDING, Candidate
 from headcheck.signatures import not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
-CANDIDATES: tuple[dict[str, Any], ...] = (
-    {"true_means": "padding"},
-    {"true_means": "real"},
-    {"mask_kind": "additive"},
-    {"batch_first": False},
-    {"causal_mask": True},
-)
-"""Each is tried alone, and left out where that field is declared, or there is none."""
+CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, ("batch_first", False), ("causal_mask", True))
+"""Fields that may cure plain calls, each with a value."""
 ALIKE = 1e-3
 """The share of the largest number up to which two answers are alike: a wrong convention moves far more."""
 
 
-def settled_masks(subject: Any, find: Callable[[Any], Iterable[str]]) -> list[str]:
-    """What `find` finds out about the masks; if plain calls are wrong then, what cures them is taken or hinted at.
-
-    What True says is taken where the names of the masks leave it open.
-    """
-    notes = list(find(subject))
-    if _is_right(subject):
-        return notes
-    for candidate in CANDIDATES:
-        ((field, value),) = candidate.items()
-        if getattr(subject.declaration, field, "none") is not None:
-            continue
-        try:
-            other = type(subject)(
-                subject.declaration.but(**candidate), dtypes=subject.dtypes, device=subject.device
-            )
-            found = list(find(other))
-        except (SubjectError, LawBroken, NotApplicable):
-            continue
-        given = [(name, place) for name, place in subject.places.items() if place]
-        # A mask that is no longer given is not wrong any more, and not right either.
-        if not all(other.places[name] for name, _ in given) or not _is_right(other):
-            continue
-        turned = [place for name, place in given if subject.forms[name] != other.forms[name]]
-        if field == "true_means" and all(map(leaves_open, turned)):
-            subject.forms = other.forms
-            return found
-        return [*notes, Hint(f"a plain call is right with --declare {field}={value}, {IF_MEANT}")]
-    return notes
+def is_right(subject: Any) -> bool:
+    """Whether sequences do not hear each other, nor padding, in their memory neither, nor a decoder the future."""
+    x = subject.plain(3, 5, subject.d_model)
+    try:
+        if not _alike(subject(x)[:1], subject(x.picked(torch.tensor([0])))):
+            return False
+        if hasattr(x, "memory") and not _later_unheard(subject, x):
+            return False
+        own = subject.lacks("is_real") or (_ends_unheard(subject, x) and _begins_unheard(subject, x))
+        return bool(own) and (not subject.places.get("memory_is_real") or _memory_ends_unheard(subject, x))
+    except (LawBroken, NotApplicable):
+        return False
 
 
 def limit_hint(subject: Any, of_length: Callable[[int], Any], lengths: Sequence[int]) -> list[Hint]:
@@ -75,20 +51,6 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     masks = [name for name, place in subject.places.items() if not place]
     cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
     return [f"{said}; if one is a mask of what is padding, {cures}" if masks else said]
-
-
-def _is_right(subject: Any) -> bool:
-    """Whether sequences do not hear each other, nor padding, in their memory neither, nor a decoder the future."""
-    x = subject.plain(3, 5, subject.d_model)
-    try:
-        if not _alike(subject(x)[:1], subject(x.picked(torch.tensor([0])))):
-            return False
-        if hasattr(x, "memory") and not _later_unheard(subject, x):
-            return False
-        own = subject.lacks("is_real") or (_ends_unheard(subject, x) and _begins_unheard(subject, x))
-        return bool(own) and (not subject.places.get("memory_is_real") or _memory_ends_unheard(subject, x))
-    except (LawBroken, NotApplicable):
-        return False
 
 
 def _later_unheard(subject: Any, x: Any) -> bool:

@@ -8,7 +8,8 @@ from torch import Tensor
 from headcheck.calling import refuses_a_length
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
-from headcheck.modules.state_hints import limit_hint, settled_masks, unrecognised
+from headcheck.modules.settling import settled_masks
+from headcheck.modules.state_hints import CANDIDATES, is_right, limit_hint, unrecognised
 from headcheck.modules.states import LONGEST, AnyCase, AnyStates, StatesSubject
 
 
@@ -41,7 +42,8 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
     def notes(self, subject: Any) -> list[str]:
         unknown, order = unrecognised(subject, self.inputs), subject.norm_order
         said = [f"norm order: {order}"] if order else []
-        return [*settled_masks(subject, self.find), *unknown, *said]
+        masks = settled_masks(subject, self.find, is_right, call="plain call", candidates=CANDIDATES)
+        return [*masks, *unknown, *said]
 
     def settle(self, case: AnyCase, subject: Any) -> AnyCase:
         case = case.but(length=subject.fitting(case.length))

@@ -1,27 +1,18 @@
-"""What would make right what plain calls of a module that reads tokens give: taken where it is left open, or said."""
+"""Whether padding is nothing to a module that reads tokens, and what may be said of its plain calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.errors import SubjectError
-from headcheck.modules.masks import leaves_open
-from headcheck.verdict import IF_MEANT, Hint
+from headcheck.verdict import Hint
 
 if TYPE_CHECKING:  # It imports this module.
     from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
 
-CANDIDATES: tuple[tuple[str, str], ...] = (
-    ("true_means", "padding"),
-    ("true_means", "real"),
-    ("mask_kind", "additive"),
-)
-"""Fields by which padding may come to be nothing, each with a value; what is declared is left as it is."""
 ALIKE = 1e-3
 """The share of the largest number up to which logits are alike: a wrong order of axes moves far more."""
 LENGTH_FIRST = (
@@ -32,43 +23,6 @@ HOLDS_THE_CAUSAL_ONE = (
     "{} is required, and given as a mask of padding: where the causal mask belongs in it, "
     "name a module around it that adds it"
 )
-
-
-def settled_masks(
-    subject: Any, find: Callable[[Any], list[str]], is_right: Callable[[Any], bool]
-) -> list[str]:
-    """What `find` finds out about the masks; if padding is not nothing then, what makes it so is taken or hinted at.
-
-    find, is_right: of a subject. What True says is taken where the names of the masks leave it open.
-    """
-    notes = find(subject)
-    if not subject.forms or is_right(subject):
-        return notes
-    for field, value in CANDIDATES:
-        if getattr(subject.declaration, field) is not None:
-            continue
-        declared = subject.declaration.but(**{field: value})
-        other = type(subject)(declared, dtypes=subject.dtypes, device=subject.device)
-        try:
-            found = find(other)
-        except (SubjectError, LawBroken, NotApplicable):
-            continue
-        if not is_right(other):
-            continue
-        if field == "true_means" and all(map(leaves_open, _turned(subject, other))):
-            subject.forms, subject.places = other.forms, other.places
-            return found
-        return [*notes, Hint(f"a padded call is right with --declare {field}={value}, {IF_MEANT}")]
-    return notes
-
-
-def _turned(subject: Any, other: Any) -> list[str]:
-    """The names of the masks whose True says something else to the other."""
-    return [
-        str(subject.places[name])
-        for name, form in subject.forms.items()
-        if form.real_is_true != other.forms[name].real_is_true
-    ]
 
 
 def different(subject: Any) -> Tensor:

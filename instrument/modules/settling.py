@@ -1,0 +1,61 @@
+"""What masks of padding say, where simple calls are wrong else: taken where their names leave it open, or hinted at."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.errors import SubjectError
+from headcheck.modules.masks import leaves_open
+from headcheck.verdict import IF_MEANT, Hint
+
+Candidate = tuple[str, Any]
+"""A field of a declaration with one of its values."""
+OF_PADDING: tuple[Candidate, ...] = (
+    ("true_means", "padding"),
+    ("true_means", "real"),
+    ("mask_kind", "additive"),
+)
+
+
+def settled_masks(
+    subject: Any,
+    find: Callable[[Any], Iterable[str]],
+    is_right: Callable[[Any], bool],
+    *,
+    call: str,
+    candidates: Sequence[Candidate] = OF_PADDING,
+) -> list[str]:
+    """What `find` finds out about the masks; if calls are wrong then, what cures them is taken or hinted at.
+
+    find: notes of a subject, into which it writes the forms of its masks. is_right: whether its simple calls are.
+    call: what these are, in words. candidates: tried each alone, where that field is there and not declared. What
+    True says is taken where the names of the masks leave it open.
+    """
+    notes = list(find(subject))
+    if is_right(subject):
+        return notes
+    given = [name for name, place in subject.places.items() if place]
+    for field, value in candidates:
+        if getattr(subject.declaration, field, "none") is not None:
+            continue
+        try:
+            declared = subject.declaration.but(**{field: value})
+            other = type(subject)(declared, dtypes=subject.dtypes, device=subject.device)
+            found = list(find(other))
+        except (SubjectError, LawBroken, NotApplicable):
+            continue
+        # A mask that is no longer given is not wrong any more, and not right either.
+        if not all(other.places[name] for name in given) or not is_right(other):
+            continue
+        turned = [subject.places[name] for name in given if _says_otherwise(subject, other, name)]
+        if field == "true_means" and all(map(leaves_open, turned)):
+            subject.forms, subject.places = other.forms, other.places
+            return found
+        return [*notes, Hint(f"a {call} is right with --declare {field}={value}, {IF_MEANT}")]
+    return notes
+
+
+def _says_otherwise(subject: Any, other: Any, mask: str) -> bool:
+    """Whether True says something else in the mask to the other."""
+    forms = subject.forms.get(mask), other.forms.get(mask)
+    return None not in forms and len({form.real_is_true for form in forms}) > 1
