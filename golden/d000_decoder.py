@@ -7,6 +7,7 @@ from torch import nn
 from headcheck.golden.derived import Derived, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import attention_parameters, feed_forward_parameters, parameters, random_tensor
 from headcheck.golden.stated import HOLDS, exactly, shape
 from headcheck.reference import DecoderLayer, EncoderLayer, LayerConfig, masks
 
@@ -17,25 +18,9 @@ def _config() -> LayerConfig:
     return LayerConfig(d_model=64, num_heads=8, d_ff=256, norm_order="pre", activation="relu")
 
 
-def _random(*axes: int) -> torch.Tensor:
-    return torch.randn(axes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(each.numel() for each in module.parameters())
-
-
-def _attention(width: int = 64) -> int:
-    return 4 * (width**2 + width)
-
-
-def _feed_forward(width: int = 64, d_ff: int = 256) -> int:
-    return 2 * width * d_ff + d_ff + width
-
-
 def _decoder_hears(changed: int) -> list[bool]:
     """Which target tokens change with one of them, in the reference under a causal mask."""
-    layer, x, memory = DecoderLayer(_config()).double(), _random(1, 4, 64), _random(1, 5, 64)
+    layer, x, memory = DecoderLayer(_config()).double(), random_tensor(1, 4, 64), random_tensor(1, 5, 64)
     other, seen = x.clone(), masks.causal(4, 4)[None, None]
     other[0, changed] += 1
     differ = layer(x, memory, may_attend=seen) != layer(other, memory, may_attend=seen)
@@ -43,17 +28,19 @@ def _decoder_hears(changed: int) -> list[bool]:
 
 
 def _memory_matters() -> bool:
-    layer, x = DecoderLayer(_config()).double(), _random(1, 4, 64)
-    return bool((layer(x, _random(1, 5, 64)) != layer(x, 2 * _random(1, 5, 64))).all(dim=-1).any())
+    layer, x = DecoderLayer(_config()).double(), random_tensor(1, 4, 64)
+    return bool(
+        (layer(x, random_tensor(1, 5, 64)) != layer(x, 2 * random_tensor(1, 5, 64))).all(dim=-1).any()
+    )
 
 
 def _memory_matters_to_torch() -> bool:
     """Torch's own decoder layer has a gradient with respect to every token of the encoder's output."""
     layer, memory = (
         nn.TransformerDecoderLayer(64, 8, 256, 0.0, batch_first=True).double(),
-        _random(1, 5, 64).requires_grad_(),
+        random_tensor(1, 5, 64).requires_grad_(),
     )
-    (gradient,) = torch.autograd.grad(layer(_random(1, 4, 64), memory).square().sum(), memory)
+    (gradient,) = torch.autograd.grad(layer(random_tensor(1, 4, 64), memory).square().sum(), memory)
     return bool(gradient.any(dim=-1).all())
 
 
@@ -70,7 +57,9 @@ def _decoded(tokens: int) -> Derived:
     """The shape of what a decoder layer makes of so many target tokens."""
     return Derived(
         exact=lambda: contracted("bnf,fd->bnd", (2, tokens, 256), (256, 64)),
-        reference=lambda: DecoderLayer(_config()).double()(_random(2, tokens, 64), _random(2, 10, 64)).shape,
+        reference=lambda: (
+            DecoderLayer(_config()).double()(random_tensor(2, tokens, 64), random_tensor(2, 10, 64)).shape
+        ),
     )
 
 
@@ -132,9 +121,9 @@ DECODER.confirmed(
     "Parameters of three norms and of what they surround, as torch's layer has them.",
     HOLDS,
     holds(
-        lambda: 2 * _attention() + _feed_forward() + 3 * 2 * 64 == 66_752,
-        lambda: _parameters(nn.TransformerDecoderLayer(64, 8, 256, device="meta")) == 66_752,
-        lambda: _parameters(DecoderLayer(_config())) == 66_752,
+        lambda: 2 * attention_parameters(64) + feed_forward_parameters(64, 256) + 3 * 2 * 64 == 66_752,
+        lambda: parameters(nn.TransformerDecoderLayer(64, 8, 256, device="meta")) == 66_752,
+        lambda: parameters(DecoderLayer(_config())) == 66_752,
     ),
 )
 

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import are_near, random_tensors
 from headcheck.golden.stated import HOLDS, shape
 from headcheck.reference import attention, feature_map, kernel_attention, linear_attention, masks
 
@@ -49,25 +50,15 @@ def _key_by_key() -> bool:
     return bool(abs(sum_of_values / total - weighted / mpmath.fsum(map(mpmath.exp, scores))) < 1e-50)
 
 
-def _random(*axes: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(axes, dtype=torch.float64, generator=generator) for _ in range(3)]
-
-
-def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Within 64 roundings of numbers near one."""
-    return bool((left - right).abs().max() <= 64 * 2**-53)
-
-
 def _torch_is_exact(*, is_causal: bool) -> bool:
-    query, key, value = _random(1, 2, 7, 4)
+    query, key, value = random_tensors(1, 2, 7, 4)
     kept = masks.causal(7, 7) if is_causal else None
     own = attention(query, key, value, may_attend=kept).output
-    return _near(scaled_dot_product_attention(query, key, value, is_causal=is_causal), own)
+    return are_near(scaled_dot_product_attention(query, key, value, is_causal=is_causal), own)
 
 
 def _output_shape(*, is_causal: bool) -> Derived:
-    query, key, value = _random(2, 8, 64, 32)
+    query, key, value = random_tensors(2, 8, 64, 32)
     return counted(
         lambda: contracted("bhqd,bhkd,bhkv->bhqv", query.shape, key.shape, value.shape),
         lambda: scaled_dot_product_attention(query, key, value, is_causal=is_causal).shape,
@@ -77,7 +68,7 @@ def _output_shape(*, is_causal: bool) -> Derived:
 
 def _runs_on_cpu(backend: SDPBackend) -> bool:
     """Whether torch computes attention on a CPU with this backend alone."""
-    query, key, value = _random(1, 1, 2, 8)
+    query, key, value = random_tensors(1, 1, 2, 8)
     try:
         with sdpa_kernel(backend):
             scaled_dot_product_attention(query, key, value)
@@ -88,27 +79,27 @@ def _runs_on_cpu(backend: SDPBackend) -> bool:
 
 def _chosen_on_cpu() -> SDPBackend:
     """The backend that torch takes by itself for the block's tensors."""
-    query, key, value = (each.float() for each in _random(2, 8, 64, 32))
+    query, key, value = (each.float() for each in random_tensors(2, 8, 64, 32))
     return SDPBackend(torch._fused_sdp_choice(query, key, value))  # noqa: SLF001 - torch offers no other way to ask
 
 
 def _flash_kernel_for_cpus() -> bool:
     """Torch's flash kernel for CPUs, called by its name, gives the reference's output."""
-    query, key, value = _random(1, 1, 2, 8)
+    query, key, value = random_tensors(1, 1, 2, 8)
     output = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]  # noqa: SLF001
-    return _near(output, attention(query, key, value).output)
+    return are_near(output, attention(query, key, value).output)
 
 
 def _is_flash() -> bool:
     """Whether what torch records for the backward of the block's call is its flash kernel."""
-    query, key, value = (each.float().requires_grad_() for each in _random(2, 8, 64, 32))
+    query, key, value = (each.float().requires_grad_() for each in random_tensors(2, 8, 64, 32))
     recorded = scaled_dot_product_attention(query, key, value).grad_fn
     return recorded is not None and "Flash" in recorded.name()
 
 
 def _without_normaliser() -> Any:
     """phi(Q) (phi(K)^T 1): what a value of one comes back as."""
-    query, key, _ = _random(1, 1, 4, 2)
+    query, key, _ = random_tensors(1, 1, 4, 2)
     return feature_map(query) @ (feature_map(key).mT @ torch.ones(1, 1, 4, 1, dtype=torch.float64))
 
 
@@ -131,7 +122,9 @@ OTHERS.confirmed(
             ).expand()
         ),
         None,
-        lambda: _near(kernel_attention(*_random(1, 1, 6, 3)), linear_attention(*_random(1, 1, 6, 3))),
+        lambda: are_near(
+            kernel_attention(*random_tensors(1, 1, 6, 3)), linear_attention(*random_tensors(1, 1, 6, 3))
+        ),
     ),
     formula=r"\phi(Q) (\phi(K)^T V) = (\phi(Q) \phi(K)^T) V",
 )
@@ -152,7 +145,7 @@ OTHERS.erratum(
     HOLDS,
     holds(
         lambda: sympy.Integer(1) * (sympy.Integer(1) * 5 + sympy.Integer(1) * 5) == 5,
-        lambda: _near(_without_normaliser(), torch.ones(1, 1, 4, 1, dtype=torch.float64)),
+        lambda: are_near(_without_normaliser(), torch.ones(1, 1, 4, 1, dtype=torch.float64)),
     ),
     slip="The division by phi(Q) (phi(K)^T 1) is left out, without which the weights do not sum to one "
     "(Katharopoulos et al. 2020, equation 5). Of two keys of feature 1 and value 5 comes 10.",

@@ -9,6 +9,7 @@ from torch import nn
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import attention_parameters, feed_forward_parameters, parameters, random_tensor
 from headcheck.golden.stated import HOLDS, count, exactly, shape
 from headcheck.reference import EncoderLayer, FeedForward, LayerConfig, Residual, layer_norm
 
@@ -21,25 +22,9 @@ def _config(norm_order: Literal["pre", "post"] = "pre") -> LayerConfig:
     return LayerConfig(d_model=64, num_heads=8, d_ff=256, norm_order=norm_order, activation="relu")
 
 
-def _random(*axes: int) -> torch.Tensor:
-    return torch.randn(axes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(each.numel() for each in module.parameters())
-
-
-def _attention(width: int = 64) -> int:
-    return 4 * (width**2 + width)
-
-
-def _feed_forward(width: int = 64, d_ff: int = 256) -> int:
-    return 2 * width * d_ff + d_ff + width
-
-
 def _around(norm_order: Literal["pre", "post"]) -> torch.Tensor:
     """The reference's residual connection around doubling."""
-    doubled: torch.Tensor = Residual(_config(norm_order)).double()(_random(2, 3, 64), lambda x: 2 * x)
+    doubled: torch.Tensor = Residual(_config(norm_order)).double()(random_tensor(2, 3, 64), lambda x: 2 * x)
     return doubled
 
 
@@ -57,14 +42,14 @@ def _norm_of(*row: int) -> list[sympy.Expr]:
 
 def _tokens_apart() -> bool:
     """The feed-forward of a sequence is that of its tokens one by one."""
-    feed_forward, x = FeedForward(64, 256, "relu").double(), _random(1, 5, 64)
+    feed_forward, x = FeedForward(64, 256, "relu").double(), random_tensor(1, 5, 64)
     one_by_one = torch.cat([feed_forward(x[:, i : i + 1]) for i in range(5)], dim=1)
     return _near(feed_forward(x), one_by_one)
 
 
 def _hears(layer: EncoderLayer, changed: int) -> list[bool]:
     """Which tokens' outputs change with one token."""
-    x = _random(1, 4, 64)
+    x = random_tensor(1, 4, 64)
     other = x.clone()
     other[0, changed] += 1
     return [bool(each) for each in (layer(x) != layer(other)).any(dim=-1)[0]]
@@ -84,7 +69,7 @@ def _gradient_through(layers: int, *, residual: bool) -> float:
 
 def _gradient_past_the_sublayer() -> bool:
     """With a sub-layer whose gradient is zero, the gradient through the residual connection is one."""
-    x = _random(1, 2, 64).requires_grad_()
+    x = random_tensor(1, 2, 64).requires_grad_()
     residual = Residual(_config()).double()
     return torch.equal(torch.autograd.grad(residual(x, torch.zeros_like).sum(), x)[0], torch.ones(1, 2, 64))
 
@@ -196,7 +181,7 @@ ENCODER.confirmed(
     holds(
         lambda: X + (sympy.Function("H")(X) - X) == sympy.Function("H")(X),
         None,
-        lambda: _near(_around("pre"), _random(2, 3, 64) + (_around("pre") - _random(2, 3, 64))),
+        lambda: _near(_around("pre"), random_tensor(2, 3, 64) + (_around("pre") - random_tensor(2, 3, 64))),
     ),
     formula=r"x + F(x) = H(x)",
 )
@@ -209,7 +194,7 @@ ENCODER.confirmed(
     holds(
         lambda: [a + 2 * b for a, b in zip((1, 3), _norm_of(1, 3), strict=True)] == [1 - 2, 3 + 2],
         None,
-        lambda: _near(_around("pre") - _random(2, 3, 64), 2 * layer_norm(_random(2, 3, 64))),
+        lambda: _near(_around("pre") - random_tensor(2, 3, 64), 2 * layer_norm(random_tensor(2, 3, 64))),
     ),
 )
 for name, line, place in (
@@ -226,7 +211,7 @@ for name, line, place in (
         holds(
             lambda: [a + 2 * b for a, b in zip((1, 3), _norm_of(1, 3), strict=True)] == [-1, 5],
             lambda: [1 + 2 * -1, 3 + 2 * 1] == [-1, 5],
-            lambda: _near(_around("pre"), _random(2, 3, 64) + 2 * layer_norm(_random(2, 3, 64))),
+            lambda: _near(_around("pre"), random_tensor(2, 3, 64) + 2 * layer_norm(random_tensor(2, 3, 64))),
         ),
         formula=r"x + f(\text{norm}(x))",
     )
@@ -239,7 +224,7 @@ ENCODER.confirmed(
     holds(
         lambda: _norm_of(3, 9) == [-1, 1],
         lambda: [(each - 6) / sympy.Integer(3) for each in (3, 9)] == [-1, 1],
-        lambda: _near(_around("post"), layer_norm(3 * _random(2, 3, 64))),
+        lambda: _near(_around("post"), layer_norm(3 * random_tensor(2, 3, 64))),
     ),
     formula=r"\text{norm}(x + f(x))",
 )
@@ -325,9 +310,9 @@ ENCODER.confirmed(
     "The parameters, which the block prints and the text does not.",
     count(49_984),
     counted(
-        lambda: _attention() + _feed_forward() + 2 * 2 * 64,
-        lambda: _parameters(nn.TransformerEncoderLayer(64, 8, 256, device="meta")),
-        lambda: _parameters(EncoderLayer(_config())),
+        lambda: attention_parameters(64) + feed_forward_parameters(64, 256) + 2 * 2 * 64,
+        lambda: parameters(nn.TransformerEncoderLayer(64, 8, 256, device="meta")),
+        lambda: parameters(EncoderLayer(_config())),
     ),
     formula=r"16640 + 33088 + 2 \cdot 128",
 )
@@ -341,7 +326,7 @@ for name, line in (("input", 692), ("output", 693)):
         counted(
             lambda: contracted("bnf,fd->bnd", (2, 10, 256), (256, 64)),
             lambda: nn.TransformerEncoderLayer(64, 8, 256, batch_first=True)(torch.zeros(2, 10, 64)).shape,
-            lambda: EncoderLayer(_config()).double()(_random(2, 10, 64)).shape,
+            lambda: EncoderLayer(_config()).double()(random_tensor(2, 10, 64)).shape,
         ),
     )
 ENCODER.confirmed(

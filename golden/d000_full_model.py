@@ -7,6 +7,7 @@ from torch import nn
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted, softmax
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import parameters, stack_parameters
 from headcheck.golden.stated import HOLDS, count, shape
 from headcheck.reference import Decoder, Embedding, Encoder, LayerConfig, Seq2Seq, cross_entropy
 
@@ -26,22 +27,11 @@ def _reference() -> Seq2Seq:
     return Seq2Seq(source, target, encoder, decoder, tied=False, output_bias=True)
 
 
-def _stacks(d_model: int, d_ff: int, layers: int) -> int:
-    """Parameters of encoder and decoder layers by formula."""
-    attention = 4 * (d_model**2 + d_model)
-    feed_forward = 2 * d_model * d_ff + d_ff + d_model
-    return layers * (3 * attention + 2 * feed_forward + (2 + 3) * 2 * d_model)
-
-
-def _parameters(*modules: nn.Module) -> int:
-    return sum(each.numel() for module in modules for each in module.parameters())
-
-
 def _by_building() -> int:
     with torch.device("meta"):
         encoder = nn.TransformerEncoderLayer(128, 8, 512)
         decoder = nn.TransformerDecoderLayer(128, 8, 512)
-        return _parameters(
+        return parameters(
             nn.Embedding(1000, 128),
             nn.Embedding(1000, 128),
             nn.TransformerEncoder(encoder, 3, enable_nested_tensor=False),
@@ -153,9 +143,9 @@ MODEL.confirmed(
     "The parameters, which the block prints and the text does not.",
     count(1_773_544),
     counted(
-        lambda: _stacks(128, 512, 3) + 2 * 1000 * 128 + 1000 * (128 + 1),
+        lambda: stack_parameters(128, 512, 3) + 2 * 1000 * 128 + 1000 * (128 + 1),
         _by_building,
-        lambda: _parameters(_reference()),
+        lambda: parameters(_reference()),
     ),
     formula=r"3 (198272 + 264576) + 2 \cdot 128000 + 129000",
 )

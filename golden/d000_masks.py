@@ -6,20 +6,13 @@ from torch import nn
 
 from headcheck.golden.derived import Derived, holds
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import random_weights
 from headcheck.golden.stated import HOLDS, exactly
 from headcheck.reference import attention, masks
 
 CAUSAL = Section("000", "causal-mask")
 
 BLOCKED = "0 1 1 1 1; 0 0 1 1 1; 0 0 0 1 1; 0 0 0 0 1; 0 0 0 0 0"
-
-
-def _weights(may_attend: torch.Tensor) -> torch.Tensor:
-    """Of the reference, under a mask, on random inputs."""
-    length = may_attend.shape[-1]
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = torch.randn(3, 3, 1, length, 2, dtype=torch.float64, generator=generator)
-    return attention(query, key, value, may_attend=may_attend).weights[:, 0]
 
 
 def _added(length: int) -> bool:
@@ -88,10 +81,10 @@ CAUSAL.confirmed(
         lambda: all((j <= i) != (j > i) for i in range(5) for j in range(5)),
         None,
         lambda: (
-            _weights((~masks.causal(5, 5)).expand(3, 1, 5, 5)).isfinite().all()
+            random_weights((~masks.causal(5, 5)).expand(3, 1, 5, 5)).isfinite().all()
             and not torch.equal(
-                _weights((~masks.causal(5, 5)).expand(3, 1, 5, 5)),
-                _weights(masks.causal(5, 5).expand(3, 1, 5, 5)),
+                random_weights((~masks.causal(5, 5)).expand(3, 1, 5, 5)),
+                random_weights(masks.causal(5, 5).expand(3, 1, 5, 5)),
             )
         ),
     ),

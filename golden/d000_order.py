@@ -6,6 +6,7 @@ import torch
 from headcheck.golden.derived import holds
 from headcheck.golden.exact import softmax_rows
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import are_near
 from headcheck.golden.stated import HOLDS
 from headcheck.reference import Embedding, attention, masks, sinusoidal
 
@@ -56,11 +57,7 @@ def _embedding_and_code() -> bool:
         Embedding(3, 4, scaled=False, positions="sinusoidal").double(),
         torch.tensor([[2, 0, 1]]),
     )
-    return _near(embedding(tokens)[0], embedding.table.weight[tokens[0]] + sinusoidal(3, 4))
-
-
-def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return bool((left - right).abs().max() <= 64 * 2**-53)
+    return are_near(embedding(tokens)[0], embedding.table.weight[tokens[0]] + sinusoidal(3, 4))
 
 
 # Lines 514 to 535
@@ -83,7 +80,7 @@ for name, line, place in (
         holds(
             lambda: _zero(_attended(_turned(CAT_SAT_MAT)) - _turned(_attended(CAT_SAT_MAT))),
             None,
-            lambda: _near(_reference(REVERSED), _reference([0, 1, 2])[REVERSED]),
+            lambda: are_near(_reference(REVERSED), _reference([0, 1, 2])[REVERSED]),
         ),
         formula=r"\text{attention}(P X) = P \, \text{attention}(X)",
     )
@@ -96,7 +93,7 @@ for name, line, place in (
         holds(
             lambda: _zero(_attended(_turned(CAT_SAT_MAT)) - _attended(CAT_SAT_MAT)),
             None,
-            lambda: _near(_reference(REVERSED), _reference([0, 1, 2])),
+            lambda: are_near(_reference(REVERSED), _reference([0, 1, 2])),
         ),
         slip=ORDER_SLIP,
         formula=r"P \, \text{attention}(X) \ne \text{attention}(X)",
@@ -114,7 +111,7 @@ for name, line, place in (
         holds(
             lambda: _pooled(CAT_SAT_MAT, causal=False) == _pooled(_turned(CAT_SAT_MAT), causal=False),
             None,
-            lambda: _near(_reference([0, 1, 2]).sum(dim=0), _reference(REVERSED).sum(dim=0)),
+            lambda: are_near(_reference([0, 1, 2]).sum(dim=0), _reference(REVERSED).sum(dim=0)),
         ),
     )
     ORDER.erratum(
@@ -126,7 +123,7 @@ for name, line, place in (
         holds(
             lambda: _pooled(CAT_SAT_MAT, causal=True) == _pooled(_turned(CAT_SAT_MAT), causal=True),
             None,
-            lambda: _near(
+            lambda: are_near(
                 _reference([0, 1, 2], causal=True).sum(dim=0), _reference(REVERSED, causal=True).sum(dim=0)
             ),
         ),
@@ -143,7 +140,7 @@ ORDER.confirmed(
             not _zero(_turned(_attended(_turned(CAT_SAT_MAT) + PLACES)) - _attended(CAT_SAT_MAT + PLACES))
         ),
         None,
-        lambda: not _near(_reference(REVERSED, PLACES)[REVERSED], _reference([0, 1, 2], PLACES)),
+        lambda: not are_near(_reference(REVERSED, PLACES)[REVERSED], _reference([0, 1, 2], PLACES)),
     ),
 )
 ORDER.confirmed(

@@ -6,8 +6,9 @@ from torch import nn
 
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import random_weights
 from headcheck.golden.stated import HOLDS, count, exactly, shape
-from headcheck.reference import attention, masks
+from headcheck.reference import masks
 
 PADDING = Section("000", "padding-mask")
 BOTH = Section("000", "combined-masks")
@@ -19,14 +20,6 @@ TOKENS = ((5, 12, 8, 3, 0, 0), (7, 1, 9, 4, 6, 2), (11, 3, 0, 0, 0, 0))
 """Of lines 985 to 987."""
 TARGETS = ((1, 5, 8, 3, 0, 0), (2, 7, 4, 6, 9, 1))
 """Of lines 1029 and 1030."""
-
-
-def _weights(may_attend: torch.Tensor) -> torch.Tensor:
-    """Of the reference, under a mask, on random inputs."""
-    length = may_attend.shape[-1]
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = torch.randn(3, 3, 1, length, 2, dtype=torch.float64, generator=generator)
-    return attention(query, key, value, may_attend=may_attend).weights[:, 0]
 
 
 def _torch_own(length: int) -> torch.Tensor:
@@ -41,8 +34,8 @@ def _padding_seen(lengths: list[int], length: int) -> set[tuple[int, int]]:
 def _real_tokens_agree() -> bool:
     """The reference's weights of real tokens, with and without the padding mask."""
     causal, lengths = masks.causal(6, 6), torch.tensor([4, 6, 6])
-    both = _weights(causal & masks.padding(lengths, 6))
-    alone = _weights(causal.expand(3, 1, 6, 6))
+    both = random_weights(causal & masks.padding(lengths, 6))
+    alone = random_weights(causal.expand(3, 1, 6, 6))
     return all(torch.equal(both[b, :real], alone[b, :real]) for b, real in enumerate(lengths.tolist()))
 
 
@@ -144,7 +137,7 @@ for name, line, place in (
             lambda: sympy.exp(-sympy.oo) == 0,
             None,
             lambda: torch.equal(
-                _weights(masks.padding(LENGTHS, 6).expand(3, 1, 6, 6)) == 0,
+                random_weights(masks.padding(LENGTHS, 6).expand(3, 1, 6, 6)) == 0,
                 ~masks.padding(LENGTHS, 6)[:, 0].expand(3, 6, 6),
             ),
         ),
@@ -158,7 +151,7 @@ PADDING.confirmed(
     holds(
         lambda: sympy.exp(sympy.Symbol("s", real=True)).is_positive,
         None,
-        lambda: bool((_weights(torch.ones(3, 1, 6, 6, dtype=torch.bool)) > 0).all()),
+        lambda: bool((random_weights(torch.ones(3, 1, 6, 6, dtype=torch.bool)) > 0).all()),
     ),
 )
 PADDING.behaviour(
@@ -259,7 +252,7 @@ BOTH.confirmed(
         ),
         None,
         lambda: torch.equal(
-            _weights(masks.causal(6, 6) & masks.padding(torch.tensor([4, 6, 6]), 6)) > 0,
+            random_weights(masks.causal(6, 6) & masks.padding(torch.tensor([4, 6, 6]), 6)) > 0,
             (masks.causal(6, 6) & masks.padding(torch.tensor([4, 6, 6]), 6))[:, 0],
         ),
     ),

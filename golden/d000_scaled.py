@@ -9,6 +9,7 @@ import torch
 from headcheck.golden.derived import Derived, Worked, counted, holds, same
 from headcheck.golden.exact import matrix, product_again, q, softmax, softmax_rows, widely
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import variance_of_product
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
 
 IDEA = Section("000", "scaled-dot-product")
@@ -30,13 +31,6 @@ def _slope() -> sympy.Expr:
     """The derivative of a softmax of two scores that differ by t."""
     weight = 1 / (1 + sympy.exp(-T))
     return sympy.diff(weight, T)
-
-
-def _variance_of_product() -> sympy.Expr:
-    """E[(q k)^2] = E[q^2] E[k^2] of standard normal numbers, by integration."""
-    x = sympy.Symbol("x", real=True)
-    density = sympy.exp(-(x**2) / 2) / sympy.sqrt(2 * sympy.pi)
-    return sympy.integrate(x**2 * density, (x, -sympy.oo, sympy.oo)) ** 2
 
 
 def _variance_by_generating_function() -> sympy.Expr:
@@ -103,7 +97,7 @@ IDEA.confirmed(
     "the dot products grow very large",
     "Unscaled, the variance of a dot product is d_k: here of d_k = 512.",
     exactly("512"),
-    Derived(lambda: 512 * _variance_of_product(), lambda: _variance_by_generating_function().subs(D, 512)),
+    Derived(lambda: 512 * variance_of_product(), lambda: _variance_by_generating_function().subs(D, 512)),
     formula=r"\text{Var}(q \cdot k) = d_k",
 )
 IDEA.confirmed(
@@ -121,7 +115,7 @@ IDEA.confirmed(
     "the variance of the dot products at approximately 1",
     "Of independent standard normal components, the scaled dot product has variance 1 whatever d_k.",
     exactly("1"),
-    Derived(lambda: D * _variance_of_product() / D, lambda: _variance_by_generating_function() / D),
+    Derived(lambda: D * variance_of_product() / D, lambda: _variance_by_generating_function() / D),
     formula=r"\text{Var}(q \cdot k) = d_k, \quad \text{Var}(q \cdot k / \sqrt{d_k}) = 1",
 )
 IDEA.confirmed(
@@ -271,7 +265,5 @@ CODE.confirmed(
     "With scaling, the scores stay near zero",
     "The scaled score of head_dim 512 has deviation 1.",
     exactly("1"),
-    Derived(
-        lambda: DEVIATION / sympy.sqrt(512), lambda: sympy.sqrt(512 * _variance_of_product()) / DEVIATION
-    ),
+    Derived(lambda: DEVIATION / sympy.sqrt(512), lambda: sympy.sqrt(512 * variance_of_product()) / DEVIATION),
 )

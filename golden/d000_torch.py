@@ -7,6 +7,7 @@ from torch import nn
 from headcheck.golden.derived import counted, holds
 from headcheck.golden.exact import contracted, softmax
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import parameters, stack_parameters
 from headcheck.golden.stated import HOLDS, count, shape
 from headcheck.reference import (
     Decoder,
@@ -30,17 +31,6 @@ def _reference_stacks() -> list[nn.Module]:
     """The stacks of lines 916 to 919; torch puts a norm after each."""
     config = _config(64, 256)
     return [Encoder(config, 3, final_norm=True), Decoder(config, 3, final_norm=True)]
-
-
-def _stacks(d_model: int, d_ff: int, layers: int) -> int:
-    """Parameters of encoder and decoder layers by formula."""
-    attention = 4 * (d_model**2 + d_model)
-    feed_forward = 2 * d_model * d_ff + d_ff + d_model
-    return layers * (3 * attention + 2 * feed_forward + (2 + 3) * 2 * d_model)
-
-
-def _parameters(*modules: nn.Module) -> int:
-    return sum(each.numel() for module in modules for each in module.parameters())
 
 
 def _torch_own() -> nn.Transformer:
@@ -69,9 +59,9 @@ OWN.confirmed(
     "The parameters, which the block prints and the text does not.",
     count(350_464),
     counted(
-        lambda: _stacks(64, 256, 3) + 2 * 2 * 64,
-        lambda: _parameters(_torch_own()),
-        lambda: _parameters(*_reference_stacks()),
+        lambda: stack_parameters(64, 256, 3) + 2 * 2 * 64,
+        lambda: parameters(_torch_own()),
+        lambda: parameters(*_reference_stacks()),
     ),
     formula=r"3 (49984 + 66752) + 2 \cdot 128",
 )
@@ -102,7 +92,7 @@ for name, line, place in (
         "torch's module has embeddings and an output layer too.",
         HOLDS,
         holds(
-            lambda: _stacks(64, 256, 3) + 2 * 2 * 64 < _parameters(_torch_own()),
+            lambda: stack_parameters(64, 256, 3) + 2 * 2 * 64 < parameters(_torch_own()),
             lambda: any(isinstance(each, nn.Embedding) for each in _torch_own().modules()),
         ),
         slip="It is the two stacks. Embeddings, positions and the output layer are left to the user, as line 933 says.",
@@ -114,7 +104,7 @@ OWN.confirmed(
     "torch's module has no embedding; its parameters are those of the stacks and their norms.",
     HOLDS,
     holds(
-        lambda: _stacks(64, 256, 3) + 2 * 2 * 64 == _parameters(_torch_own()),
+        lambda: stack_parameters(64, 256, 3) + 2 * 2 * 64 == parameters(_torch_own()),
         lambda: not any(isinstance(each, nn.Embedding) for each in _torch_own().modules()),
     ),
 )

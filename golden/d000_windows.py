@@ -5,6 +5,7 @@ import torch
 
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import are_near, random_tensors
 from headcheck.golden.stated import HOLDS, count, exactly, rounded
 from headcheck.reference import attention, masks, number_of_scores, reachable, sliding_window_attention
 
@@ -58,16 +59,6 @@ def _far_tokens_meet(layers: int) -> bool:
 def _hops(layers: int) -> int:
     """How far a token hears through so many layers of radius 2."""
     return sum(2 for _ in range(layers))
-
-
-def _random(*axes: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(axes, dtype=torch.float64, generator=generator) for _ in range(3)]
-
-
-def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Within 64 roundings of numbers near one."""
-    return bool((left - right).abs().max() <= 64 * 2**-53)
 
 
 # Lines 1173 to 1179
@@ -212,9 +203,9 @@ WINDOW.confirmed(
     holds(
         lambda: all(_in_window(i, 10, 2) <= 5 for i in range(10)),
         None,
-        lambda: _near(
-            sliding_window_attention(*_random(1, 1, 10, 4), left=2, right=2),
-            attention(*_random(1, 1, 10, 4), may_attend=_ten_in_windows()).output,
+        lambda: are_near(
+            sliding_window_attention(*random_tensors(1, 1, 10, 4), left=2, right=2),
+            attention(*random_tensors(1, 1, 10, 4), may_attend=_ten_in_windows()).output,
         ),
     ),
 )

@@ -8,7 +8,7 @@ import sympy
 import torch
 
 from headcheck.golden.derived import Derived, counted, holds, same
-from headcheck.golden.exact import sinusoid, sinusoid_again, widely
+from headcheck.golden.exact import normalised, sinusoid, sinusoid_again, widely
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, exactly, rounded, shape
 from headcheck.reference import EncoderLayer, LayerConfig, layer_norm, rotary_angles, sinusoidal_at
@@ -86,13 +86,6 @@ def _trained() -> _Holder:
     (module(torch.ones(1, 1)) + module.pe.sum()).sum().backward()
     optimizer.step()
     return module
-
-
-def _normalised(row: sympy.Matrix) -> sympy.Matrix:
-    """A row less its mean, over the root of its variance."""
-    mean = sum(row) / row.cols
-    variance = sum((each - mean) ** 2 for each in row) / row.cols
-    return (row - mean * sympy.ones(1, row.cols)) / sympy.sqrt(variance)
 
 
 # Lines 153 to 180
@@ -252,7 +245,7 @@ LAYER.confirmed(
     "After add and norm a row has mean 0 and variance 1: [1, 2, 6] becomes [-2, -1, 3] over the root of 14/3.",
     HOLDS,
     same(
-        lambda: _normalised(sympy.Matrix([[1, 2, 6]])),
+        lambda: normalised(sympy.Matrix([[1, 2, 6]])),
         lambda: sympy.Matrix([[-2, -1, 3]]) / sympy.sqrt(sympy.Rational(4 + 1 + 9, 3)),
         lambda: layer_norm(torch.tensor([[1.0, 2.0, 6.0]], dtype=torch.float64), eps=0.0),
     ),

@@ -6,6 +6,7 @@ import torch
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import each_head
 from headcheck.golden.stated import HOLDS, shape
 from headcheck.reference import MultiHeadAttention, split_heads
 
@@ -14,13 +15,8 @@ HEADS = Section("001", "multi-head")
 D, T = sympy.symbols("d t", positive=True)
 
 
-def _each_head(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """(batch, seq, d_model) -> (batch, heads, seq, d_k)."""
-    return x.view(len(x), -1, heads, x.shape[-1] // heads).transpose(1, 2)
-
-
 def _views_after_transpose(contiguous: bool) -> bool:
-    joined = _each_head(torch.zeros(1, 2, 4), 2).contiguous().transpose(1, 2)
+    joined = each_head(torch.zeros(1, 2, 4), 2).contiguous().transpose(1, 2)
     try:
         (joined.contiguous() if contiguous else joined).view(1, 2, 4)
     except RuntimeError:
@@ -77,7 +73,7 @@ AXES: tuple[tuple[str, int, str, tuple[int, ...], Derived], ...] = (
         (2, 2, 3, 2),
         counted(
             lambda: (2, 2, 3, sympy.Integer(4) / 2),
-            lambda: _each_head(torch.zeros(2, 3, 4), 2).shape,
+            lambda: each_head(torch.zeros(2, 3, 4), 2).shape,
             lambda: split_heads(torch.zeros(2, 3, 4), 2).shape,
         ),
     ),
@@ -86,7 +82,7 @@ AXES: tuple[tuple[str, int, str, tuple[int, ...], Derived], ...] = (
         129,
         "(batch*heads, seq_q, d_k)",
         (4, 3, 2),
-        counted(lambda: (2 * 2, 3, 2), lambda: _each_head(torch.zeros(2, 3, 4), 2).reshape(-1, 3, 2).shape),
+        counted(lambda: (2 * 2, 3, 2), lambda: each_head(torch.zeros(2, 3, 4), 2).reshape(-1, 3, 2).shape),
     ),
     (
         "output",

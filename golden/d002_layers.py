@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.golden.derived import Derived, holds
-from headcheck.golden.exact import matrix, widely
+from headcheck.golden.exact import matrix, normalised, widely
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import EPSILON, HOLDS, all_near, exactly
 from headcheck.reference import Encoder, LayerConfig, Residual, layer_norm
@@ -45,7 +45,7 @@ def _stream(updates: int) -> sympy.Expr:
 def _residual_is(config: LayerConfig) -> Derived:
     """The row 1, 2, 6, -3 through a residual connection around f(x) = 2x, by algebra and by the reference."""
     row = sympy.Matrix([[1, 2, 6, -3]])
-    want = row + 2 * _normalised(row) if config is PRE else _normalised(3 * row)
+    want = row + 2 * normalised(row) if config is PRE else normalised(3 * row)
     eps_free = replace(config, norm_eps=0.0)
     return holds(
         lambda: sympy.simplify(sum(want) - (sum(row) if config is PRE else 0)) == 0,
@@ -72,13 +72,6 @@ def _contributions() -> tuple[Tensor, Tensor]:
     return output, X + sum(added)
 
 
-def _normalised(row: sympy.Matrix) -> sympy.Matrix:
-    """A row less its mean, over the root of its variance."""
-    mean = sum(row) / row.cols
-    variance = sum((each - mean) ** 2 for each in row) / row.cols
-    return (row - mean * sympy.ones(1, row.cols)) / sympy.sqrt(variance)
-
-
 def _normalised_again(row: list[int]) -> list[mpmath.mpf]:
     """By the sum and the sum of squares."""
     total, squares, size = sum(row), sum(each**2 for each in row), len(row)
@@ -89,7 +82,7 @@ def _mean_and_variance() -> Derived:
     """Of the row 1, 2, 6, -3, normalised with eps = 0."""
     row = [1, 2, 6, -3]
     return Derived(
-        lambda: _moments(list(_normalised(sympy.Matrix([row])))),
+        lambda: _moments(list(normalised(sympy.Matrix([row])))),
         widely(lambda: _moments(_normalised_again(row))),
         lambda: _moments(layer_norm(X[0, 0], eps=0.0).tolist()),
     )
@@ -269,7 +262,7 @@ NORM.confirmed(
     exactly("1 2 6"),
     Derived(
         lambda: list(
-            (_normalised(sympy.Matrix([[1, 2, 6]])) * sympy.sqrt(sympy.Rational(14, 3))).applyfunc(
+            (normalised(sympy.Matrix([[1, 2, 6]])) * sympy.sqrt(sympy.Rational(14, 3))).applyfunc(
                 lambda each: sympy.simplify(each) + 3
             )
         ),
@@ -323,7 +316,7 @@ NORM.confirmed(
     "With a sub-layer that adds nothing, the Jacobian is the identity in pre-norm order, and is not in post-norm.",
     HOLDS,
     holds(
-        lambda: _normalised(sympy.Matrix([[1, 2, 6]])) != sympy.Matrix([[1, 2, 6]]),
+        lambda: normalised(sympy.Matrix([[1, 2, 6]])) != sympy.Matrix([[1, 2, 6]]),
         None,
         lambda: (
             torch.equal(_skip(PRE), torch.eye(4).double())

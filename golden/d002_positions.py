@@ -10,6 +10,7 @@ from headcheck.golden.d002 import RAW
 from headcheck.golden.derived import Derived, Worked, holds, same
 from headcheck.golden.exact import sinusoid, sinusoid_again, widely
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import turn_is_linear
 from headcheck.golden.stated import EPSILON, HOLDS, all_near, nested
 from headcheck.reference import sinusoidal, sinusoidal_at
 
@@ -65,15 +66,6 @@ def _step_again(position: int) -> list[Any]:
         middle = angle * (2 * position - 1) / 2
         found.append(2 * mpmath.sin(angle / 2) * (-mpmath.sin(middle) if dim % 2 else mpmath.cos(middle)))
     return found
-
-
-def _linear_in_the_code() -> bool:
-    """One rotation for each frequency takes PE(p) to PE(p + k), whatever p."""
-    after = (sympy.sin(FREQUENCY * (P + K)), sympy.cos(FREQUENCY * (P + K)))
-    cos, sin = sympy.cos(FREQUENCY * K), sympy.sin(FREQUENCY * K)
-    now = sympy.Matrix([sympy.sin(FREQUENCY * P), sympy.cos(FREQUENCY * P)])
-    moved = sympy.Matrix([[cos, sin], [-sin, cos]]) * now
-    return all(sympy.simplify(sympy.expand_trig(a - b)) == 0 for a, b in zip(after, moved, strict=True))
 
 
 def _shift_of_the_reference(offset: int) -> bool:
@@ -224,7 +216,7 @@ for name, place in (
         place,
         "One rotation for each offset takes the code of every position to that of the position so much later.",
         HOLDS,
-        holds(_linear_in_the_code, None, lambda: _shift_of_the_reference(3)),
+        holds(turn_is_linear, None, lambda: _shift_of_the_reference(3)),
         formula=r"\begin{pmatrix} \sin \omega (p + k) \\ \cos \omega (p + k) \end{pmatrix} = "
         r"\begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} "
         r"\begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}",

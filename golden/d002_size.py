@@ -7,6 +7,7 @@ from headcheck.golden.d002 import KEY, QUERY, VALUE
 from headcheck.golden.derived import Derived, Worked, same
 from headcheck.golden.exact import contracted, matrix, softmax_rows
 from headcheck.golden.ledger import Section
+from headcheck.golden.pieces import parameters
 from headcheck.golden.stated import HOLDS, count, rounded, shape
 from headcheck.reference import Embedding, Encoder, LayerConfig
 
@@ -32,7 +33,7 @@ def _by_building(vocab: int, d_model: int, heads: int, d_ff: int, layers: int, m
         rest = nn.ModuleList(
             [nn.Embedding(vocab, d_model), nn.Embedding(max_len, d_model), nn.LayerNorm(d_model)]
         )
-    return layers * _parameters(layer) + _parameters(rest)
+    return layers * parameters(layer) + parameters(rest)
 
 
 def _of_the_reference() -> int:
@@ -41,11 +42,7 @@ def _of_the_reference() -> int:
     with torch.device("meta"):
         embedding = Embedding(30000, 512, scaled=True, positions="learned", max_len=512)
         encoder = Encoder(config, 6, final_norm=True)
-    return _parameters(embedding) + _parameters(encoder)
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    return parameters(embedding) + parameters(encoder)
 
 
 PARAMETERS = Derived(

@@ -9,6 +9,7 @@ import torch
 from headcheck.golden.derived import Derived, Worked, counted, holds, same
 from headcheck.golden.exact import contracted, matrix, softmax, softmax_rows
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import variance_of_product
 from headcheck.golden.stated import HOLDS, exactly, shape
 from headcheck.reference import attention
 
@@ -38,13 +39,6 @@ def _attended(name: str, query: tuple[int, ...], key: tuple[int, ...], value: tu
         lambda: torch.einsum(labels, zeros(*query), zeros(*key), zeros(*value)).shape,
         lambda: getattr(attention(zeros(*query), zeros(*key), zeros(*value)), name).shape,
     )
-
-
-def _variance_of_product() -> sympy.Expr:
-    """E[(q k)^2] = E[q^2] E[k^2] of standard normal numbers, by integration."""
-    x = sympy.Symbol("x", real=True)
-    density = sympy.exp(-(x**2) / 2) / sympy.sqrt(2 * sympy.pi)
-    return sympy.integrate(x**2 * density, (x, -sympy.oo, sympy.oo)) ** 2
 
 
 def _variance_by_generating_function() -> sympy.Expr:
@@ -173,7 +167,7 @@ IDEA.confirmed(
     "The variance of a product of independent standard normal vectors is their dimension, and 1 once scaled.",
     HOLDS,
     holds(
-        lambda: D * _variance_of_product() == D and _variance_of_product() * D / sympy.sqrt(D) ** 2 == 1,
+        lambda: D * variance_of_product() == D and variance_of_product() * D / sympy.sqrt(D) ** 2 == 1,
         lambda: sympy.simplify(_variance_by_generating_function() - D) == 0,
     ),
     formula=r"\text{Var}(q \cdot k) = d_k, \quad \text{Var}(q \cdot k / \sqrt{d_k}) = 1",

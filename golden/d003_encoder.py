@@ -7,7 +7,7 @@ from torch import nn
 
 from headcheck.golden.d003_heads import weights_of
 from headcheck.golden.derived import Derived, counted, holds, same
-from headcheck.golden.exact import contracted, fractions, matrix, product_again
+from headcheck.golden.exact import contracted, fractions, matrix, normalised, product_again
 from headcheck.golden.ledger import Run, Section
 from headcheck.golden.stated import HOLDS, count, exactly, shape
 from headcheck.reference import (
@@ -53,12 +53,6 @@ def _network_of_the_reference() -> torch.Tensor:
             parameter.copy_(torch.tensor(matrix(text).T.tolist(), dtype=torch.float64).view(parameter.shape))
     out: torch.Tensor = network(torch.tensor(matrix(X).tolist(), dtype=torch.float64))
     return out.detach()
-
-
-def _normalised(row: sympy.Matrix) -> sympy.Matrix:
-    """A row less its mean, over the root of its variance."""
-    centred = row - sum(row) / row.cols * sympy.ones(1, row.cols)
-    return centred / sympy.sqrt(sum(each**2 for each in centred) / row.cols)
 
 
 def _expanded(d_out: int) -> Derived:
@@ -109,7 +103,7 @@ LAYER.confirmed(
     "After add and norm a row has mean 0 and variance 1: [1, 2, 6] becomes [-2, -1, 3] over the root of 14/3.",
     HOLDS,
     same(
-        lambda: _normalised(matrix("1 2 6")),
+        lambda: normalised(matrix("1 2 6")),
         lambda: matrix("-2 -1 3") / sympy.sqrt(sympy.Rational(14, 3)),
         lambda: layer_norm(torch.tensor([[1.0, 2.0, 6.0]], dtype=torch.float64), eps=0.0),
     ),

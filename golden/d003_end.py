@@ -8,6 +8,7 @@ from headcheck.golden.d003_whole import PARTS, SETTING
 from headcheck.golden.derived import Worked, counted, holds, same
 from headcheck.golden.exact import fractions, matrix, product_again, softmax_rows
 from headcheck.golden.ledger import Section
+from headcheck.golden.pieces import parameters
 from headcheck.golden.stated import HOLDS, count, rounded
 from headcheck.reference import (
     DecoderLayer,
@@ -40,7 +41,7 @@ def _gpt_3_again() -> int:
     with torch.device("meta"):
         layer = nn.TransformerEncoderLayer(12288, 96, 4 * 12288)
         rest = nn.ModuleList([nn.Embedding(50257, 12288), nn.Embedding(2048, 12288), nn.LayerNorm(12288)])
-    return 96 * _parameters(layer) + _parameters(rest)
+    return 96 * parameters(layer) + parameters(rest)
 
 
 def _palm() -> int:
@@ -56,11 +57,7 @@ def _palm_again() -> int:
         back = [nn.Linear(width, 18432, bias=False) for width in (12288, 73728)]
         layer = nn.ModuleList([*maps, *back, nn.RMSNorm(18432)])
         rest = nn.ModuleList([nn.Embedding(256000, 18432), nn.RMSNorm(18432)])
-    return 118 * _parameters(layer) + _parameters(rest)
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    return 118 * parameters(layer) + parameters(rest)
 
 
 def _steps_until_all_hear(may_attend: Tensor) -> int:

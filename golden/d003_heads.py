@@ -9,6 +9,7 @@ from headcheck.golden.d003_attention import zeros
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted, matrix
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import each_head
 from headcheck.golden.stated import HOLDS, count, shape
 from headcheck.reference import MultiHeadAttention, attention, merge_heads, number_of_scores, split_heads
 
@@ -29,11 +30,6 @@ def _products(n: int, d: int, heads: int = 1) -> int:
     return heads * (scores + output)
 
 
-def _each_head(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """(batch, seq, d_model) -> (batch, heads, seq, d_k)."""
-    return x.view(len(x), -1, heads, x.shape[-1] // heads).transpose(1, 2)
-
-
 def _parameters(d_model: int, heads: int) -> Derived:
     """Of four square layers with biases: by formula, by torch's module, by the reference."""
     return counted(
@@ -46,7 +42,7 @@ def _parameters(d_model: int, heads: int) -> Derived:
 def _projected_once_is_projected_by_head(heads: int) -> bool:
     x, w = torch.arange(6.0).view(1, 2, 3), torch.arange(12.0).view(3, 4)
     by_head = torch.stack([x @ part for part in w.chunk(heads, dim=1)], dim=1)
-    return torch.equal(_each_head(x @ w, heads), by_head)
+    return torch.equal(each_head(x @ w, heads), by_head)
 
 
 def _output(batch: int, length: int, d_model: int, heads: int) -> Derived:
@@ -65,7 +61,7 @@ def _output(batch: int, length: int, d_model: int, heads: int) -> Derived:
 def _split(batch: int, length: int, d_model: int, heads: int) -> Derived:
     return counted(
         lambda: (batch, heads, length, sympy.Integer(d_model) / heads),
-        lambda: _each_head(torch.zeros(batch, length, d_model), heads).shape,
+        lambda: each_head(torch.zeros(batch, length, d_model), heads).shape,
         lambda: split_heads(torch.zeros(batch, length, d_model), heads).shape,
     )
 

@@ -9,6 +9,7 @@ import torch
 from headcheck.golden.derived import Derived, counted, holds, same
 from headcheck.golden.exact import sinusoid, sinusoid_again, widely
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import turn_is_linear
 from headcheck.golden.stated import EPSILON, HOLDS, all_near, exactly, rounded, shape
 from headcheck.reference import rotary_angles, sinusoidal, sinusoidal_at
 
@@ -27,15 +28,6 @@ def _table(entry: Any, parity: int) -> list[list[Any]]:
 def _factors(sign: int) -> list[sympy.Expr]:
     """10000^(sign 2i/d) of d_model 4."""
     return [sympy.Integer(10000) ** (sign * sympy.Rational(dim, WIDTH)) for dim in (0, 2)]
-
-
-def _rotated() -> bool:
-    """One rotation takes sine and cosine of p to those of p + k, whatever p."""
-    after = (sympy.sin(FREQUENCY * (P + K)), sympy.cos(FREQUENCY * (P + K)))
-    cos, sin = sympy.cos(FREQUENCY * K), sympy.sin(FREQUENCY * K)
-    now = sympy.Matrix([sympy.sin(FREQUENCY * P), sympy.cos(FREQUENCY * P)])
-    moved = sympy.Matrix([[cos, sin], [-sin, cos]]) * now
-    return all(sympy.simplify(sympy.expand_trig(a - b)) == 0 for a, b in zip(after, moved, strict=True))
 
 
 def _rotated_again() -> bool:
@@ -73,7 +65,7 @@ WAVES.confirmed(
     "relative positions can be computed via linear transformations",
     "For each offset one rotation of each pair takes the code of every position to that of the position so much later.",
     HOLDS,
-    holds(_rotated, _rotated_again, _rotated_by_the_reference),
+    holds(turn_is_linear, _rotated_again, _rotated_by_the_reference),
 )
 WAVES.confirmed(
     "longer-sequences",
@@ -257,7 +249,7 @@ for name, place in (
         place,
         "PE(p + k) is a matrix times PE(p), and the matrix depends on k alone.",
         HOLDS,
-        holds(_rotated, _rotated_again, _rotated_by_the_reference),
+        holds(turn_is_linear, _rotated_again, _rotated_by_the_reference),
         formula=r"\begin{pmatrix} \sin \omega (p + k) \\ \cos \omega (p + k) \end{pmatrix} = "
         r"\begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} "
         r"\begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}",

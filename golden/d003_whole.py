@@ -8,6 +8,7 @@ from torch import nn
 from headcheck.golden.derived import Derived, counted, holds
 from headcheck.golden.exact import contracted
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import parameters
 from headcheck.golden.stated import HOLDS, count, rounded, shape
 from headcheck.reference import Decoder, Embedding, Encoder, LayerConfig, Seq2Seq
 
@@ -54,7 +55,7 @@ def _by_building() -> tuple[int, int]:
             ]
         )
         tables = nn.ModuleList([nn.Embedding(32000, 512), nn.Embedding(32000, 512), nn.Linear(512, 32000)])
-    return _parameters(layers), _parameters(tables)
+    return parameters(layers), parameters(tables)
 
 
 def _reference() -> Seq2Seq:
@@ -65,10 +66,6 @@ def _reference() -> Seq2Seq:
         return Seq2Seq(source, target, encoder, decoder, tied=False, output_bias=True)
 
 
-def _parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _logits_of_the_reference() -> torch.Size:
     """Four sources of 30 words, four targets of 25."""
     ids = (torch.zeros(4, length, dtype=torch.long, device="meta") for length in (30, 25))
@@ -76,7 +73,7 @@ def _logits_of_the_reference() -> torch.Size:
     return logits.shape
 
 
-TOTAL = counted(_by_formula, lambda: sum(_by_building()), lambda: _parameters(_reference()))
+TOTAL = counted(_by_formula, lambda: sum(_by_building()), lambda: parameters(_reference()))
 LOGITS = counted(
     lambda: contracted("bnd,dv->bnv", (4, 25, 512), (512, 32000)),
     lambda: nn.Linear(512, 32000, device="meta")(torch.empty(4, 25, 512, device="meta")).shape,
@@ -214,7 +211,7 @@ WHOLE.confirmed(
     counted(
         _layers_by_formula,
         lambda: _by_building()[0],
-        lambda: sum(_parameters(each) for each in (_reference().encoder, _reference().decoder)),
+        lambda: sum(parameters(each) for each in (_reference().encoder, _reference().decoder)),
     ),
     formula=r"6 (3152384 + 4204032)",
 )
@@ -227,7 +224,7 @@ WHOLE.erratum(
     holds(
         lambda: abs(_by_formula() - OF_THE_BASE_MODEL) * 10 <= OF_THE_BASE_MODEL,
         lambda: 0.9 <= sum(_by_building()) / OF_THE_BASE_MODEL <= 1.1,
-        lambda: 0.9 <= _parameters(_reference()) / OF_THE_BASE_MODEL <= 1.1,
+        lambda: 0.9 <= parameters(_reference()) / OF_THE_BASE_MODEL <= 1.1,
     ),
     slip="It is 44 percent more: two tables and an output layer with a weight each, 49,184,000 parameters, where the "
     "paper shares one matrix among the three (its section 3.4), of about 37,000 x 512. The layers are the same.",

@@ -4,8 +4,9 @@ import sympy
 import torch
 
 from headcheck.golden.derived import Derived, Worked, counted, holds, same
-from headcheck.golden.exact import contracted, matrix, softmax, softmax_rows
+from headcheck.golden.exact import contracted, matrix, normalised, softmax, softmax_rows
 from headcheck.golden.ledger import Run, Section
+from headcheck.golden.pieces import each_head
 from headcheck.golden.stated import HOLDS, count, shape
 from headcheck.reference import MultiHeadAttention, attention, layer_norm, merge_heads, split_heads
 
@@ -20,16 +21,6 @@ FILL = sympy.Integer(-(10**9))
 IMPORTS = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 """What the printed code presupposes."""
 T = sympy.Symbol("t", positive=True)
-
-
-def _heads_of(x: torch.Tensor, heads: int) -> torch.Tensor:
-    return x.view(len(x), -1, heads, x.shape[-1] // heads).transpose(1, 2)
-
-
-def _normalised(row: sympy.Matrix) -> sympy.Matrix:
-    """A row less its mean, over the root of its variance."""
-    centred = row - sum(row) / row.cols * sympy.ones(1, row.cols)
-    return centred / sympy.sqrt(sum(each**2 for each in centred) / row.cols)
 
 
 def _slope_through(layers: int, *, residual: bool) -> float:
@@ -196,7 +187,7 @@ for name, line, place in (
         shape(*SPLIT),
         counted(
             lambda: (2, 4, 5, sympy.Integer(64) / 4),
-            lambda: _heads_of(torch.zeros(2, 5, 64), 4).shape,
+            lambda: each_head(torch.zeros(2, 5, 64), 4).shape,
             lambda: split_heads(torch.zeros(2, 5, 64), 4).shape,
         ),
     )
@@ -224,7 +215,7 @@ HEADS.confirmed(
     count(16),
     counted(
         lambda: sympy.Integer(64) / 4,
-        lambda: _heads_of(torch.zeros(1, 1, 64), 4).shape[-1],
+        lambda: each_head(torch.zeros(1, 1, 64), 4).shape[-1],
         lambda: split_heads(torch.zeros(1, 1, 64), 4).shape[-1],
     ),
     formula=r"d_k = 64 / 4",
@@ -306,8 +297,8 @@ LAYERS.confirmed(
     "Layer normalisation gives the same for activations ten times as large.",
     HOLDS,
     same(
-        lambda: _normalised(10 * sympy.Matrix([[1, 2, 6]])),
-        lambda: _normalised(sympy.Matrix([[1, 2, 6]])),
+        lambda: normalised(10 * sympy.Matrix([[1, 2, 6]])),
+        lambda: normalised(sympy.Matrix([[1, 2, 6]])),
         lambda: layer_norm(torch.tensor([[10.0, 20.0, 60.0]], dtype=torch.float64), eps=0.0),
     ),
     formula=r"\text{LayerNorm}(c x) = \text{LayerNorm}(x), \quad c > 0",
@@ -336,4 +327,4 @@ def _one_masked() -> list[torch.Tensor]:
 def _projected_once_equals_projected_by_head(heads: int) -> bool:
     x, w = torch.arange(6.0).view(1, 2, 3), torch.arange(12.0).view(3, 4)
     by_head = torch.stack([x @ part for part in w.chunk(heads, dim=1)], dim=1)
-    return torch.equal(_heads_of(x @ w, heads), by_head)
+    return torch.equal(each_head(x @ w, heads), by_head)

@@ -54,6 +54,12 @@ def softmax_rows(scores: sympy.Matrix) -> sympy.Matrix:
     return sympy.Matrix([softmax(list(scores.row(i))) for i in range(scores.rows)])
 
 
+def normalised(row: sympy.Matrix) -> sympy.Matrix:
+    """A row less its mean, over the root of its variance."""
+    centred = row - sum(row) / row.cols * sympy.ones(1, row.cols)
+    return centred / sympy.sqrt(sum(each**2 for each in centred) / row.cols)
+
+
 # The second way: numbers of 60 digits
 
 
