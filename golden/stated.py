@@ -60,9 +60,9 @@ def rounded(text: str, unit: int | Fraction = 1) -> Stated:
     return _written(text, Fraction(unit), Fraction(1, 2))
 
 
-def exactly(text: str, unit: int | Fraction = 1) -> Stated:
+def exactly(text: str) -> Stated:
     """The same, where the text states equality: nothing but the very numbers agrees."""
-    return _written(text, Fraction(unit), Fraction(0))
+    return _written(text, Fraction(1), Fraction(0))
 
 
 def count(number: int) -> Stated:

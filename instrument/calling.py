@@ -305,19 +305,17 @@ PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
 """What may be returned: subclasses may compute when they are looked at."""
 
 
-def plain_tensor(
-    returned: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str, what: str = "output"
-) -> Tensor:
+def plain_tensor(returned: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     """The returned tensor. LawBroken: it is none, or of another shape, dtype or device."""
     if type(returned) not in PLAIN:
         kind = LawBroken if isinstance(returned, Tensor) else NoAnswer
         raise kind(f"returned {kind_of(returned)}, expected a torch.Tensor")
     if tuple(returned.shape) != shape:
-        raise LawBroken(f"{what} has shape {tuple(returned.shape)}, expected {shape}")
+        raise LawBroken(f"output has shape {tuple(returned.shape)}, expected {shape}")
     if returned.dtype != dtype:
-        raise OtherDtype(f"{what} has dtype {returned.dtype}, expected {dtype}")
+        raise OtherDtype(f"output has dtype {returned.dtype}, expected {dtype}")
     if returned.device.type != torch.device(device).type:
-        raise LawBroken(f"{what} is on {returned.device}, expected {device}")
+        raise LawBroken(f"output is on {returned.device}, expected {device}")
     tensor: Tensor = returned
     return tensor
 

@@ -7,6 +7,9 @@ from typing import Any
 from headcheck.declarations import name_of
 from headcheck.roles import role
 
+WIDTH = 100
+"""Columns that a pasted line takes at most."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -74,9 +77,9 @@ def _at_default(declaration: Any, each: Any) -> bool:
     return bool(getattr(declaration, each.name) == default)
 
 
-def _wrapped(head: str, arguments: list[str], width: int = 100) -> str:
+def _wrapped(head: str, arguments: list[str]) -> str:
     line = ", ".join([head, *arguments]) + ")"
-    if len(line) <= width:
+    if len(line) <= WIDTH:
         return line
     opening, _, first = head.partition("(")
     return "\n".join([f"{opening}(", *(f"    {each}," for each in [first, *arguments]), ")"])

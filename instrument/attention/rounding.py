@@ -85,7 +85,7 @@ def _computes_in_float32(trial: AttentionSubject) -> bool:
 
 
 def infer_arithmetic(
-    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None = None, tries: int = TRIES
+    trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None = None
 ) -> tuple[Arithmetic, float]:
     """The narrowest model within which the subject stays on drawn cases, and its largest error over bound.
 
@@ -93,7 +93,7 @@ def infer_arithmetic(
     is infinite where none fits on any case. in_float32: how the subject rounds there, where it takes float32: a
     case that asks for a wide model counts if it is right in float32.
     """
-    cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(tries)]
+    cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(TRIES)]
 
     def fitted(models: Sequence[Arithmetic]) -> tuple[Arithmetic, float]:
         return narrowest(

@@ -357,11 +357,9 @@ def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
         ) from problem
 
 
-def named_in(returned: Any, name: str, otherwise: Any = None) -> Any:
-    """What a module returned under a name: an attribute, or an entry of a dict."""
-    return (
-        returned.get(name, otherwise) if isinstance(returned, Mapping) else getattr(returned, name, otherwise)
-    )
+def named_in(returned: Any, name: str) -> Any:
+    """What a module returned under a name, an attribute or an entry of a dict; None where there is nothing."""
+    return returned.get(name) if isinstance(returned, Mapping) else getattr(returned, name, None)
 
 
 def first_in(returned: Any, names: tuple[str, ...]) -> Any:

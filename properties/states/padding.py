@@ -14,10 +14,10 @@ PADDED = "a mask says which states there are; the others are a way of making a b
 Module = StatesSubject[StateInputs]
 
 
-def _padding(x: StateInputs, purpose: str = "padding") -> torch.Tensor:
+def _padding(x: StateInputs) -> torch.Tensor:
     """Between one and four states beside each sequence."""
     more = 1 + x.case.seed % 4
-    return x.noise(purpose, x.x.new_empty(x.x.shape[0], more, x.x.shape[2]))
+    return x.noise("padding", x.x.new_empty(x.x.shape[0], more, x.x.shape[2]))
 
 
 @law(
