@@ -23,6 +23,9 @@ from headcheck.recognising import is_declaration, made, role_name
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
 
+SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+"""What else a dtype is called -> its name."""
+
 
 @dataclass(frozen=True)
 class Introduction:
@@ -227,9 +230,10 @@ def profile_named(profile: str | Profile) -> Profile:
 
 
 def dtype_names(dtypes: Any) -> tuple[str, ...]:
-    """'float16', 'float16,bfloat16', torch.float16 or several of them -> their names."""
+    """'float16', 'fp16,bf16', torch.float16 or several of them -> their names."""
     several = dtypes if isinstance(dtypes, tuple | list) else (() if dtypes is None else (dtypes,))
-    names = [name for each in several for name in str(each).removeprefix("torch.").split(",")]
+    given = [name.strip().removeprefix("torch.") for each in several for name in str(each).split(",")]
+    names = [SHORT.get(name, name) for name in given]
     for name in names:
         if name not in DTYPES:
             raise HeadcheckError(f"cannot judge dtype {name!r}; there are: {', '.join(DTYPES)}")

@@ -25,6 +25,7 @@ from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.judging import make_plan, merged
 from headcheck.library import SETTINGS
+from headcheck.plan import dtype_names
 from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
 from tests import kernels
 
@@ -445,3 +446,11 @@ def test_judging_leaves_the_process_as_it_was() -> None:
     before = state()
     headcheck.verify(meddles, **SOME)
     assert state() == before
+
+
+@pytest.mark.parametrize(
+    "given", ["fp16,bfloat16", ["half", torch.bfloat16], "torch.float16, torch.bfloat16"]
+)
+def test_a_dtype_has_other_names(given: Any) -> None:
+    """As kernels and papers call them; each once."""
+    assert dtype_names(given) == ("float16", "bfloat16")
