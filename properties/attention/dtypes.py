@@ -171,7 +171,9 @@ def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Co
     _require(attention, "float64")
     y = x.cast(torch.float64)
     limit = 2 * attention.bound(y)
-    return within(attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output under autocast")
+    return within(
+        attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output in float64, under autocast"
+    )
 
 
 @law(
@@ -190,7 +192,7 @@ def doubles_are_computed_as_doubles(attention: AttentionSubject, x: Inputs) -> C
     native = replace(named("native"), log_sum_exps=found.log_sum_exps, merges=found.merges)
     exact, limit = y.problem.attended.output, forward_bounds(y.problem, native, torch.float64).output
     special = attention.special_rows(y)[..., None]
-    return within(attention(y), exact, torch.where(special, torch.inf, limit))
+    return within(attention(y), exact, torch.where(special, torch.inf, limit), "output in float64")
 
 
 @law(
