@@ -156,17 +156,16 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             images[:, :, *self.at(place, x)] = x.images[:, :, *self.at(patch, x)]
         return x.but(images=images)
 
-    def tokens(self, x: ImageInputs) -> Tensor:
-        """What the first layer is given that is given tokens: numbers of three axes, the batch first."""
-        return self.all_tokens(x)[0]
+    def given_tokens(self, x: ImageInputs) -> list[tuple[nn.Module, Tensor]]:
+        """Each layer that is given tokens, numbers of three axes, the batch first; and these, in the order of the calls.
 
-    def all_tokens(self, x: ImageInputs) -> list[Tensor]:
-        """The same of each layer. NotApplicable: none is given any."""
-        seen: list[Tensor] = []
+        NotApplicable: none is given any.
+        """
+        seen: list[tuple[nn.Module, Tensor]] = []
 
         def look(part: nn.Module, given: tuple[Any, ...]) -> None:
             if given and isinstance(given[0], Tensor) and given[0].ndim == 3:
-                seen.append(given[0].detach().clone().cpu())
+                seen.append((part, given[0].detach().clone().cpu()))
 
         parts = self.module.modules() if self.module is not None else ()
         hooks = [part.register_forward_pre_hook(look) for part in parts if takes_hooks(part)]
@@ -175,7 +174,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         finally:
             for hook in hooks:
                 hook.remove()
-        if not seen or len(seen[0]) != len(x.images):
+        if not seen or len(seen[0][1]) != len(x.images):
             raise NotApplicable("no layer is seen that is given tokens")
         return seen
 

@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 import torch
+from torch import nn
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.laws import law
@@ -14,6 +15,10 @@ from headcheck.modules.weights import weights_changed
 
 LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
 """Pairs of patches that are exchanged in one example, fewer where their images have more numbers; images of a call."""
+Layer = tuple[nn.Module, torch.Tensor]
+WIDTH_LAST = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention, nn.TransformerEncoderLayer)
+WIDTH_SECOND = (nn.Conv1d, nn.BatchNorm1d, nn.GroupNorm)
+"""Layers that take tokens as (batch, tokens, width), and as (batch, width, tokens)."""
 PREFIX = 2
 """So many tokens may stand before those of the patches, with places of their own."""
 NO_TABLE = "places stand in no table with a row for each patch that layers are given"
@@ -32,16 +37,44 @@ PATCHED = "Dosovitskiy et al. 2021 (ViT), section 3.1, equation (1)"
 )
 def a_patch_is_one_token(module: VisionSubject, x: ImageInputs) -> Comparison:
     """Two patches, changed, change two tokens, one each, where layers are first given tokens."""
-    usual, count = module.tokens(x), math.prod(module.grid(x))
+    count = math.prod(module.grid(x))
     patches = torch.randperm(count, generator=x.generator("patches"))[:2].tolist()
-    changed = [module.tokens(_with_another(module, x, patch)) != usual for patch in patches]
-    if (changed[0] & changed[1]).any() or not all(places.any() for places in changed):
+    changed = [_changed_tokens(module, x, patch) for patch in patches]
+    (_, one), (_, other) = (layers[0] for layers in changed)
+    if (one & other).any() or not (one.any() and other.any()):
         raise NotApplicable("what layers are first given as tokens is not of one patch or another")
-    for patch, places in zip(patches, changed, strict=True):
-        touched = [int(places.any(dim=0).any(dim=other).sum()) for other in (1, 0)]
-        if 1 not in touched:
-            raise LawBroken(f"patch {patch} of {count} is a part of {touched[0]} tokens of {usual.shape[1]}")
+    for patch, layers in zip(patches, changed, strict=True):
+        first = layers[0][1]
+        as_a_column = _touched(first, 2) == 1 and _channels_come_first(layers, count)
+        if _touched(first, 1) != 1 and not as_a_column:
+            tokens = f"{_touched(first, 1)} tokens of {first.shape[1]}"
+            raise LawBroken(f"patch {patch} of {count} is a part of {tokens}")
     return none("patches in several tokens")
+
+
+def _changed_tokens(module: VisionSubject, x: ImageInputs, patch: int) -> list[Layer]:
+    """Each layer that is given tokens, and which numbers of them (batch, tokens, width) another patch changes."""
+    pairs = zip(module.given_tokens(x), module.given_tokens(_with_another(module, x, patch)), strict=True)
+    return [(layer, usual != found) for (layer, usual), (_, found) in pairs]
+
+
+def _touched(changed: torch.Tensor, axis: int) -> int:
+    """How many entries of that axis, the second or the third, hold a change."""
+    return int(changed.any(dim=0).any(dim=2 - axis).sum())
+
+
+def _channels_come_first(layers: list[Layer], count: int) -> bool:
+    """Whether tokens of which a patch is a column are (batch, width, tokens): as the first layer that knows has it,
+    or one to which they come as rows; where none does, by their sizes.
+    """
+    for layer, changed in layers:
+        if _touched(changed, 1) == 1:
+            return True
+        if _touched(changed, 2) != 1:
+            break  # Tokens have been mixed.
+        if isinstance(layer, (*WIDTH_LAST, *WIDTH_SECOND)):
+            return isinstance(layer, WIDTH_SECOND)
+    return not count <= layers[0][1].shape[1] <= count + PREFIX
 
 
 @law(
@@ -196,13 +229,13 @@ def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
     zeros = torch.zeros_like(plain.images)
     second = zeros.clone()
     second[:, :, *module.at(1, plain)] = 1.0
-    others = module.all_tokens(plain.but(images=second))
-    for number, tokens in enumerate(module.all_tokens(plain.but(images=zeros))):
+    others = module.given_tokens(plain.but(images=second))
+    for number, (_, tokens) in enumerate(module.given_tokens(plain.but(images=zeros))):
         count, width = tokens.shape[1:]
         places = tokens[0, max(0, count - rows * columns) :].double()
         apart = float((places - places[:1]).abs().max()) if len(places) else 0.0
         if len(places) == rows * columns and apart > COARSE * float(places.abs().max()):
-            changed = (others[number][0] != tokens[0]).any(dim=-1).nonzero().flatten()
+            changed = (others[number][1][0] != tokens[0]).any(dim=-1).nonzero().flatten()
             if changed.tolist() != [count - rows * columns + 1]:
                 raise NotApplicable("tokens are not given row by row, each of one patch")
             return places.view(rows, columns, width)

@@ -1,9 +1,10 @@
 """Wrong vision transformers, as they come in ports and exercises."""
 
+import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
-from tests.roles.vision import SIZES, Small
+from tests.roles import right, wrong
+from tests.roles.vision import SIZES, Small, Torch
 
 
 @wrong(
@@ -19,6 +20,53 @@ def channels_before_patches() -> nn.Module:
         return images.unfold(2, 2, 2).unfold(3, 2, 2).reshape(len(images), -1, 12)
 
     return Small(cut=cut)
+
+
+@wrong(
+    "What the convolution gives is reshaped to tokens, not transposed; there are as many channels as patches.",
+    breaks="patches/a-patch-is-one-token",
+)
+def as_many_channels_as_patches() -> nn.Module:
+    class Reshaped(Torch):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_size, self.patch = 16, nn.Conv2d(3, 16, 4, 4)
+            self.cls, self.places = (
+                nn.Parameter(torch.zeros(1, 1, 16)),
+                nn.Parameter(torch.randn(1, 17, 16)),
+            )
+            layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+            self.stack, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(16, 5)
+
+        def embedded(self, images: Tensor) -> Tensor:
+            return self.patch(images).reshape(len(images), -1, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[-2:] == (16, 16)
+            x = torch.cat([self.cls.expand(len(x), -1, -1), self.embedded(x)], dim=1) + self.places
+            return self.head(self.stack(x)[:, 0])
+
+    return Reshaped()
+
+
+@right("Tokens are (batch, width, patches) throughout, and as many as they are wide.", patch_size=4)
+def channels_first_throughout() -> nn.Module:
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_size, self.patch_size = 16, 4
+            self.patch, self.places = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.randn(16, 16))
+            self.over_channels, self.over_patches = nn.Conv1d(16, 16, 1), nn.Linear(16, 16)
+            self.head = nn.Linear(16, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[-2:] == (16, 16)
+            x = self.patch(x).flatten(2) + self.places
+            x = x + self.over_channels(x).tanh()
+            x = x + self.over_patches(x).tanh()
+            return self.head(x.mean(dim=-1))
+
+    return Mixer()
 
 
 @wrong(
