@@ -17,7 +17,7 @@ from headcheck.comparison import place
 from headcheck.laws import Law, all_laws
 from headcheck.ranking import most_telling_first, told_in_full
 from headcheck.roles import role
-from headcheck.verdict import Counterexample, Hint, LawResult, Verdict, exceeded
+from headcheck.verdict import Counterexample, Hint, LawResult, Verdict, apart, exceeded
 
 WIDTH = 110
 IN_FULL = 3
@@ -295,10 +295,11 @@ def finding_lines(example: Counterexample) -> list[str]:
         exceeds = example.factor > 1
         factor = f", {exceeded(example.factor)}" if exceeds else f"; error {example.factor:.2f} of it"
     against = f", the {example.against}" if example.against else ""
-    lines = [f"observed: {where} = {example.observed:.9g}", f"expected: {example.expected:.9g}{against}"]
-    if isinstance(example.observed, float) and isinstance(example.expected, float):
-        error = abs(example.observed - example.expected)
-        lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []
+    assert isinstance(example.observed, float) and isinstance(example.expected, float)
+    observed, expected = apart(example.observed, example.expected)
+    lines = [f"observed: {where} = {observed}", f"expected: {expected}{against}"]
+    error = abs(example.observed - example.expected)
+    lines += [f"error:    {error:.3g}"] if math.isfinite(error) else []
     if example.bound is not None:
         bound = f"{example.bound:.3g}" if example.bound else "0, they must be equal"
         lines.append(f"bound:    {bound}{factor}")

@@ -25,7 +25,7 @@ from headcheck.library import put_back
 from headcheck.minimise import minimise
 from headcheck.roles import Role
 from headcheck.time_limits import OutOfTime, time_limit
-from headcheck.verdict import Counterexample, LawResult, exceeded
+from headcheck.verdict import Counterexample, LawResult, apart, exceeded
 
 SHRINK_SHARE, LEAST_SHRINK_S = 0.1, 0.2
 """Of the rest of a time box, for the counterexample of one law; and what each has."""
@@ -344,6 +344,7 @@ def describe(
         float(part[comparison.index]) for part in (comparison.observed, comparison.expected, comparison.bound)
     )
     where = place(comparison.what, comparison.index)
+    found, right = apart(observed, expected)
     factor = comparison.ratio if comparison.ratio != float("inf") else None
     of_it = f", the {comparison.against}" if comparison.against else ""
     allowed = f"; the bound is {bound:.3g}" if bound else "; they must be equal"
@@ -360,7 +361,7 @@ def describe(
         against=comparison.against,
         bound=bound if has_bound else None,
         factor=factor,
-        message=f"{where} is {observed:.9g}, expected {expected:.9g}{of_it}{allowed if has_bound else ''}{beyond}",
+        message=f"{where} is {found}, expected {right}{of_it}{allowed if has_bound else ''}{beyond}",
         **given,
     )
 

@@ -23,12 +23,19 @@ SHAPES = ("lengths", "rectangular")
 """Features that are shapes of a plain call, and no arguments of it."""
 OF_THEIR_OWN = ("masks", "padding", "caches")
 """Families whose laws give masks or caches of their own, whatever the case says."""
+IN_ANOTHER_DTYPE = ("dtypes", "autocast")
+"""Families whose laws choose a dtype: they say little where the output is wrong in any."""
+OF_THE_OUTPUT = "output-is-within-the-bound"
+OF_THE_FORM = "output-has-the-right-form"
+"""Where it breaks, nothing else can hold."""
 
 
 def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
     """Broken rows in the order in which they are shown."""
     laws = all_laws()
     places = {law_id: number for number, law_id in enumerate(laws)}
+    rows = list(rows)
+    wrong_in_any = any(row.name == OF_THE_OUTPUT for row in rows)
 
     def key(row: LawResult) -> tuple[float, ...]:
         law = laws.get(row.id)
@@ -37,6 +44,8 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
         families, case = families_of(law.role), _case(law, row)
         return (
             _is_slight(row),
+            wrong_in_any and law.family_in_role in IN_ANOTHER_DTYPE,
+            row.name != OF_THE_FORM,
             _beyond_a_plain_call(law, case),
             families.index(law.family_in_role),
             not _is_general(law, case),

@@ -174,6 +174,12 @@ def exceeded(factor: float) -> str:
     )
 
 
+def apart(observed: float, expected: float) -> tuple[str, str]:
+    """Both in nine digits, or in as many as it takes to tell them from each other."""
+    short = f"{observed:.9g}", f"{expected:.9g}"
+    return short if len(set(short)) > 1 or observed == expected else (f"{observed!r}", f"{expected!r}")
+
+
 def plain(found: Any) -> dict[str, Any]:
     """What was found as plain data, of the fields that the JSON schema has."""
     return asdict(found, dict_factory=lambda pairs: {name: each for name, each in pairs if name != "hung"})

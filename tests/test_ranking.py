@@ -101,3 +101,24 @@ def test_the_next_in_full_are_of_other_families_and_print_their_numbers() -> Non
     assert told_in_full(rows, 3) == [first, small, long]
     assert told_in_full(rows[:2], 3) == rows[:2]
     assert told_in_full([], 3) == []
+
+
+def test_laws_of_dtypes_say_little_where_the_output_is_wrong_in_any() -> None:
+    """A wrong eps is wrong in float64, too; that float32 is right and float64 is not is a matter of dtypes."""
+    doubles = broken("dtypes/doubles-are-computed-as-doubles", factor=1e9)
+    output, scale = (
+        broken("accuracy/output-is-within-the-bound"),
+        broken("symmetry/scale-trades-with-query-and-key"),
+    )
+    assert shown(doubles, scale, output)[-1] == doubles.name_in_role
+    masked = broken("masks/causal-equals-its-mask", "q_len=2 kv_len=2 is_causal=true")
+    assert shown(masked, doubles)[0] == doubles.name_in_role
+
+
+def test_nothing_holds_where_the_form_is_wrong() -> None:
+    """What is asked of a call says nothing as long as the shape is another."""
+    form, weights = (
+        broken("memory/output-has-the-right-form"),
+        broken("features/asking-for-more-changes-nothing"),
+    )
+    assert shown(weights, form)[0] == form.name_in_role

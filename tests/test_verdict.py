@@ -26,7 +26,7 @@ from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.judging import make_plan, merged
 from headcheck.library import SETTINGS
 from headcheck.plan import dtype_names
-from headcheck.verdict import Counterexample, Hint, LawResult, Verdict
+from headcheck.verdict import Counterexample, Hint, LawResult, Verdict, apart
 from tests import kernels
 
 KERNELS = Path(kernels.__file__)
@@ -454,3 +454,10 @@ def test_judging_leaves_the_process_as_it_was() -> None:
 def test_a_dtype_has_other_names(given: Any) -> None:
     """As kernels and papers call them; each once."""
     assert dtype_names(given) == ("float16", "bfloat16")
+
+
+def test_numbers_that_differ_look_different() -> None:
+    """Nine digits are enough for most, and not for doubles that are nearly right."""
+    assert apart(0.5, 1.0) == ("0.5", "1")
+    assert apart(1 / 3, 1 / 3 + 2**-54) == ("0.3333333333333333", "0.33333333333333337")
+    assert apart(math.nan, math.nan) == ("nan", "nan")

@@ -169,6 +169,8 @@ def inputs_in_the_dtype_of_autocast_are_left_alone(attention: AttentionSubject, 
 def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Under autocast, inputs in float64 give what they give without it, in float64."""
     _require(attention, "float64")
+    if attention.arithmetic["float64"].inputs != "input":
+        raise NotApplicable("computes float64 in a narrower dtype, which autocast may lower")
     y = x.cast(torch.float64)
     limit = 2 * attention.bound(y)
     return within(
