@@ -334,7 +334,7 @@ def describe(
         inputs = {}
     given: dict[str, Any] = {
         "inputs": inputs,
-        "calls": heard.told(calls, inputs),
+        "calls": heard.told(calls, vars(judged.case) | inputs),
         "found_after": found_after,
     }
     comparison = judged.comparison

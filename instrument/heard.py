@@ -29,7 +29,9 @@ _calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
 
 @contextmanager
 def listening() -> Iterator[list[Call]]:
-    """The calls that are made within, each with its arguments by name: small tensors as lists, and flags."""
+    """The calls that are made within, each with its arguments by name: small tensors as lists, flags that are set, and
+    numbers other than 0.
+    """
     heard: list[Call] = []
     token = _calls.set(heard)
     try:
@@ -64,8 +66,8 @@ def note(arguments: Mapping[str, Any]) -> None:
     if calls is None or not tensors:
         return
     small = {name: _numbers(each) for name, each in tensors.items() if each.numel() <= SMALL}
-    flags = {name: each for name, each in arguments.items() if each is True}
-    calls.append(small | flags)
+    others = {name: each for name, each in arguments.items() if isinstance(each, int | float) and each}
+    calls.append(small | others)
 
 
 def _numbers(tensor: Tensor) -> Any:
@@ -93,8 +95,9 @@ def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
 
 
 def _is_other(value: Any, name: str, inputs: Mapping[str, Any]) -> bool:
-    """Whether what is no list, a tensor without numbers or a flag, is not among the inputs."""
-    return name not in inputs or value not in (inputs[name], True, MAPPED)
+    """Whether what is no list, a tensor without numbers, a flag or a number, is not among the inputs, by a like name."""
+    alike = [inputs[each] for each in inputs if name in each or each in name]
+    return not alike or (value != MAPPED and not any(value == each for each in alike))
 
 
 def _in_a_row(value: Any) -> str:
