@@ -285,12 +285,13 @@ def _layout(subject: SinusoidalSubject) -> list[str]:
 def _odd(subject: SinusoidalSubject) -> list[str]:
     """Whether odd widths are refused, or filled up with a column of zeros.
 
+    A single wave, as of width 3, fills any columns by broadcasting: what it gives is for a law to say.
     Zeros are found where sines and cosines stand apart; in the place of a single sine they are a slip.
     """
     if subject.declaration.odd is not None:
         return []
     dtype = getattr(torch, subject.dtypes[0])
-    reasons = [_refusal(subject, _inputs(dtype, 2, width)) for width in (3, 5)]
+    reasons = [_refusal(subject, _inputs(dtype, 2, width)) for width in (5, 7)]
     if all(reason.startswith("raised") for reason in reasons):
         subject.refused["odd"] = f"{subject.FEATURES['odd']} ({reasons[0]})"
     elif subject.layout != "interleaved" and all(_is_padded(subject, dtype, width) for width in (5, 9)):

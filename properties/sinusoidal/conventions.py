@@ -66,7 +66,7 @@ def odd_widths_are_refused_or_right(table: SinusoidalSubject, x: SinusoidalInput
         raise NotApplicable(f"refuses odd widths: {refusal}") from refusal
     if declared == "refused":
         raise LawBroken(f"odd='refused' is declared, but d_model={odd.d_model} is taken")
-    return within(found, table.expected(odd), table.bound(odd))
+    return within(found, table.expected(odd), table.bound(odd), f"output of width {odd.d_model}")
 
 
 @law(

@@ -34,6 +34,17 @@ def exponent_without_two(length: int, d_model: int) -> Tensor:
 
 
 @wrong(
+    "Waves by whole pairs fill the columns of a width of 3 by broadcasting; other odd widths raise.",
+    breaks="conventions/odd-widths-are-refused-or-right",
+)
+def one_wave_fills_two_columns(length: int, d_model: int) -> Tensor:
+    angles = torch.arange(length)[:, None] * 10000 ** (-2.0 * torch.arange(d_model // 2) / d_model)
+    table = torch.zeros(length, d_model)
+    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+    return table
+
+
+@wrong(
     "For an odd d_model the first wave's cosine is left out, not the last one's: the others move up.",
     breaks="conventions/odd-widths-are-refused-or-right",
 )
