@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from headcheck.roles import role
 
 
 def notes_of(function: Any, *dtypes: str) -> str:
-    """All notes on an undeclared function, in float32 and float64 unless others are named."""
-    declaration, dtypes = headcheck.Attention(function), dtypes or ("float32", "float64")
+    """All notes on a function, undeclared or declared, in float32 and float64 unless others are named."""
+    declaration = function if isinstance(function, headcheck.Attention) else headcheck.Attention(function)
+    dtypes = dtypes or ("float32", "float64")
     _, notes = role("attention").prepare(declaration, dtypes=dtypes, device="cpu", seed=0)
     return "\n".join(notes)
 
@@ -144,4 +146,37 @@ def test_a_scale_that_is_answered_wrongly_breaks_the_laws_about_scales() -> None
     assert broken == ["accuracy/explicit-scale-is-used"]
     assert any(
         note.startswith("a scale of zero or below is refused or answered wrongly") for note in verdict.notes
+    )
+
+
+def test_a_window_by_the_default_of_a_parameter_is_found_with_its_width() -> None:
+    """Plain calls are shorter than a usual window is wide, and right without one."""
+
+    def local(query: Tensor, key: Tensor, value: Tensor, sliding_window: int = 100) -> Tensor:
+        back = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
+        scores = (query @ key.mT * query.shape[-1] ** -0.5).masked_fill(
+            (back < 0) | (back >= sliding_window), -torch.inf
+        )
+        return scores.softmax(dim=-1) @ value
+
+    declared = headcheck.Attention(local, always={"is_causal": True})
+    assert "than sliding_window=100 says: --declare 'always.window=(99, 0)'" in notes_of(declared)
+    whole = headcheck.Attention(partial(local, sliding_window=10**6), always={"is_causal": True})
+    assert "sliding_window=" not in notes_of(whole)
+
+
+@pytest.mark.parametrize(("fill", "gives"), [(-math.inf, "nan"), (-1e30, "mean")])
+def test_a_window_that_leaves_no_keys_is_told_with_what_it_gives(fill: float, gives: str) -> None:
+    """Where there are no masks, no law of dead rows says so."""
+
+    def windowed(
+        query: Tensor, key: Tensor, value: Tensor, window: tuple[int | None, int | None] = (None, None)
+    ) -> Tensor:
+        back = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
+        left, right = (10**6 if side is None else side for side in window)
+        scores = (query @ key.mT * query.shape[-1] ** -0.5).masked_fill((back > left) | (-back > right), fill)
+        return scores.softmax(dim=-1) @ value
+
+    assert f"a window that leaves a query no keys is right with --declare empty_rows={gives}" in notes_of(
+        windowed
     )

@@ -5,23 +5,28 @@ A hint changes nothing of what is judged. A bug can look like a convention, and 
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import permutations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from headcheck.attention.accepting import TORCHS_OWN
 from headcheck.attention.case import Case
-from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.notes import (
+    INPUTS,
+    any_keyword_note,
+    overflow_note,
+    second_derivatives_note,
+    unrecognised_note,
+)
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import BASE_2, ONE_QUERY
 from headcheck.forks import asked_apart
-from headcheck.signatures import not_recognised, parameters_of
+from headcheck.signatures import not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
 MASKED = PLAIN.but(mask="random", kv_len=5)
@@ -35,12 +40,13 @@ RECTANGULAR = PLAIN.but(kv_len=5)
 """More keys than queries."""
 SIZES_ALIKE = (("rectangular", RECTANGULAR), ("value_dim", PLAIN.but(value_dim=3)))
 """Sizes that may have to be alike, and a case in which they are not."""
-INPUTS = ("query", "key", "value")
 AT_THE_END = " --declare causal=bottom-right"
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
-NO_MASKS = ("len", "cache", "pos")
-"""What stands in the name of a parameter that is no mask, though its default is None."""
+FEWER_KEYS = PLAIN.but(q_len=5, kv_len=2, window=(0, 0))
+"""A window that leaves some queries no keys."""
+WIDEST = 4096
+"""The widest window that is tried since a parameter is named so."""
 SCALES: Mapping[str, Callable[[Inputs], float]] = {
     "1": lambda x: 1.0,
     "1 / head_dim": lambda x: 1 / x.head_dim,
@@ -55,9 +61,9 @@ def hints(trial: AttentionSubject) -> list[str]:
     """Notes on conventions that would make plain calls right, and on parameters that are left alone."""
     told = [
         unrecognised_note(trial),
-        _any_keyword_note(trial),
-        _second_derivatives_note(trial),
-        _overflow_note(trial),
+        any_keyword_note(trial),
+        second_derivatives_note(trial),
+        overflow_note(trial),
     ]
     layout = _layout_note(trial)  # Where the axes are others, what else is seen says nothing.
     explaining = [layout] if layout else _explaining(trial)
@@ -69,9 +75,10 @@ def _explaining(trial: AttentionSubject) -> list[str]:
     return [
         _scale_note(trial),
         *_otherwise(trial),
-        _band_note(trial) or _causal_note(trial),
+        _band_note(trial) or _named_window_note(trial) or _causal_note(trial),
         _mask_note(trial),
         _window_note(trial),
+        _empty_rows_note(trial),
         _log_sum_exp_note(trial),
     ]
 
@@ -171,7 +178,7 @@ def _band_note(trial: AttentionSubject) -> str:
     if trial.has("window") or "window" in trial.declaration.always:
         return ""
     # So many tokens may hang it: then a law will say so.
-    if not asked_apart(lambda: not _right(trial, case), trial.device):
+    if not asked_apart(partial(_wrong, trial, case), trial.device):
         return ""
     x = reading_the_weights(trial, built(trial, case.but(dtype=trial.dtypes[0])))
     try:
@@ -188,6 +195,57 @@ def _band_note(trial: AttentionSubject) -> str:
     ):
         return ""
     return f"a plain call is right with --declare 'always.window={band}', {IF_MEANT}"
+
+
+def _named_window_note(trial: AttentionSubject) -> str:
+    """Whether each query of every call sees a window that only the default of a parameter tells."""
+    if trial.has("window") or "window" in trial.declaration.always or _wrong(trial, PLAIN):
+        return ""
+    for each in not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS)):
+        width = each.default
+        if "window" not in each.name or not isinstance(width, int) or not LONG <= width <= WIDEST:
+            continue
+        # So many tokens may hang it: then a law will say so.
+        if asked_apart(partial(_is_in_a_window, trial, width), trial.device):
+            cure = f"--declare 'always.window={_sides(trial, width)}' if that is what you mean"
+            return f"a query sees no more keys than {each.name}={width} says: {cure}"
+    return ""
+
+
+def _is_in_a_window(trial: AttentionSubject, width: int) -> bool:
+    return _sides(trial, width) in ((width - 1, 0), (width, 0), (width - 1, width - 1), (width, width))
+
+
+def _sides(trial: AttentionSubject, width: int) -> tuple[int, int] | None:
+    """How far behind it a query sees the first key, and ahead of it the last, of two more tokens than that."""
+    x = built(trial, PLAIN.but(heads=1, kv_heads=1, q_len=width + 2, kv_len=width + 2, dtype=trial.dtypes[0]))
+    value = torch.zeros_like(x.value)
+    value[..., 0, 0] = value[..., -1, 1] = 1.0
+    try:
+        first, last = (trial(x.but(value=value))[0, 0, :, :2] != 0).unbind(dim=-1)
+    except (LawBroken, NotApplicable):
+        return None
+    return int(first.sum()) - 1, int(last.sum()) - 1
+
+
+def _empty_rows_note(trial: AttentionSubject) -> str:
+    """What a query without keys gives, of a function that takes windows and no masks: a law asks it of masks."""
+    masks = trial.has("boolean") or trial.has("additive")
+    if (
+        trial.declaration.empty_rows is not None
+        or masks
+        or not trial.has("window")
+        or _right(trial, FEWER_KEYS)
+    ):
+        return ""
+    for value in ("nan", "mean"):
+        meant = trial.but(declaration=trial.declaration.but(empty_rows=value))
+        fewer = FEWER_KEYS.but(dtype=trial.dtypes[0])
+        if is_right(meant, fewer, if_refused=False, backward=False):
+            return (
+                f"a window that leaves a query no keys is right with --declare empty_rows={value}, {IF_MEANT}"
+            )
+    return ""
 
 
 def _log_sum_exp_note(trial: AttentionSubject) -> str:
@@ -293,6 +351,10 @@ def _right(trial: AttentionSubject, case: Case) -> bool:
     return is_right(trial, case.but(dtype=trial.dtypes[0]), if_refused=False)
 
 
+def _wrong(trial: AttentionSubject, case: Case) -> bool:
+    return not _right(trial, case)
+
+
 def _layout_note(trial: AttentionSubject) -> str:
     """Which other layout a call works in that does not as declared: all axes but the batch differ in length."""
     case = PLAIN.but(dtype=trial.dtypes[0], kv_len=5)
@@ -304,96 +366,3 @@ def _layout_note(trial: AttentionSubject) -> str:
             if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
                 return f"the shapes are those of another layout: --declare {field}={layout}"
     return ""
-
-
-def _second_derivatives_note(trial: AttentionSubject) -> str:
-    """Whether a backward pass that can be followed by another gives other derivatives than differences do."""
-    if "float64" not in trial.dtypes or trial.declaration.gradients is False:
-        return ""
-    x, step = built(trial, PLAIN.but(dtype="float64")), 1e-3
-    turn = {name: x.normal_like(getattr(x, name), f"turn/{name}") for name in INPUTS}
-    moved = [x.but(**{name: getattr(x, name) + by * turn[name] for name in INPUTS}) for by in (step, -step)]
-    try:
-        size, inputs = _size_of_gradients(trial, x)
-        if not size.requires_grad:
-            return ""
-        second = trial.clock.call(torch.autograd.grad, size, [*inputs.values()], materialize_grads=True)
-        there, back = (float(_size_of_gradients(trial, each)[0].detach()) for each in moved)
-    except (LawBroken, NotApplicable):
-        return ""
-    given = (trial.canonical_gradient(x, name, each) for name, each in zip(inputs, second, strict=True))
-    told = sum(
-        float((each * turn[name]).sum()) for name, each in zip(inputs, given, strict=True) if each is not None
-    )
-    slope = (there - back) / (2 * step)
-    if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
-        return ""
-    return "second derivatives are given and are wrong; no law tests them"
-
-
-def _overflow_note(trial: AttentionSubject) -> str:
-    """Whether products of 80,000, which float16 cannot hold, are lost although they are 40,000 once scaled."""
-    if "float16" not in trial.dtypes:
-        return ""
-    x = built(trial, PLAIN.but(dtype="float16"))
-    entry = (40_000 / x.resolved_scale / x.head_dim) ** 0.5
-    x = x.but(query=torch.full_like(x.query, entry), key=torch.full_like(x.key, entry), generic=False)
-    try:
-        lost = not trial(x).isfinite().all()
-    except (LawBroken, NotApplicable):
-        return ""
-    said = "products of query and key above 65,504 overflow, although they would fit once scaled"
-    return f"float16: {said}; not judged, as most eager code does so" if lost else ""
-
-
-def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
-    """The sum of the squares of all gradients, and the inputs that it can be differentiated by."""
-    arguments = trial.arguments_for(x)
-    inputs = trial.want_gradients(arguments, INPUTS)
-    output = trial.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
-    sent = x.cotangent.to(output)
-    first = trial.clock.call(
-        torch.autograd.grad, output, [*inputs.values()], sent, create_graph=True, materialize_grads=True
-    )
-    return torch.stack([each.square().sum() for each in first]).sum(), inputs
-
-
-def unrecognised_note(trial: AttentionSubject) -> str:
-    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
-    unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
-    if not unknown:
-        return ""
-    names = [each.name for each in unknown]
-    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
-    named = [
-        each.name
-        for each in unknown
-        if ("mask" in each.name or "bias" in each.name) and not isinstance(each.default, bool)
-    ]
-    masks = named or [
-        each.name
-        for each in unknown
-        if each.default is None and not any(part in each.name for part in NO_MASKS)
-    ]
-    if "attn_mask" in trial.arguments or len(masks) != 1:
-        return said
-    return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"
-
-
-def _any_keyword_note(trial: AttentionSubject) -> str:
-    """What is not asked of a function that takes any keyword, as its signature does not name it; '' elsewhere."""
-    parameters = (parameters_of(trial.declaration.function) or {}).values()
-    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return ""
-    unnamed = [
-        row.argument
-        for feature, row in FEATURES.items()
-        if row.argument in TORCHS_OWN and row.argument not in trial.arguments and not trial.denies(feature)
-    ]
-    names = [str(name) for name in dict.fromkeys(unnamed) if name not in trial.declaration.always]
-    if not names:
-        return ""
-    cure = f"where one of them is read, declare it, as with --declare arguments.{names[0]}={names[0]}"
-    return f"takes any keyword, and is not asked for {', '.join(names)}; {cure}"

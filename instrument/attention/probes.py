@@ -18,9 +18,10 @@ from torch import Tensor
 from headcheck import inference
 from headcheck.arithmetic import MODELS
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
-from headcheck.attention.hints import read_as_the_other, unrecognised_note
+from headcheck.attention.hints import read_as_the_other
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
+from headcheck.attention.notes import unrecognised_note
 from headcheck.attention.rounding import IN_FLOAT32, infer_arithmetic
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import OF_TORCH

@@ -1,0 +1,109 @@
+"""Notes on what no law asks of a subject, and on parameters that are left alone: they explain nothing that broke."""
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.accepting import TORCHS_OWN
+from headcheck.attention.features import FEATURES
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN, built
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.signatures import not_recognised, parameters_of
+
+INPUTS = ("query", "key", "value")
+NO_MASKS = ("len", "cache", "pos")
+"""What stands in the name of a parameter that is no mask, though its default is None."""
+
+
+def second_derivatives_note(trial: AttentionSubject) -> str:
+    """Whether a backward pass that can be followed by another gives other derivatives than differences do."""
+    if "float64" not in trial.dtypes or trial.declaration.gradients is False:
+        return ""
+    x, step = built(trial, PLAIN.but(dtype="float64")), 1e-3
+    turn = {name: x.normal_like(getattr(x, name), f"turn/{name}") for name in INPUTS}
+    moved = [x.but(**{name: getattr(x, name) + by * turn[name] for name in INPUTS}) for by in (step, -step)]
+    try:
+        size, inputs = _size_of_gradients(trial, x)
+        if not size.requires_grad:
+            return ""
+        second = trial.clock.call(torch.autograd.grad, size, [*inputs.values()], materialize_grads=True)
+        there, back = (float(_size_of_gradients(trial, each)[0].detach()) for each in moved)
+    except (LawBroken, NotApplicable):
+        return ""
+    given = (trial.canonical_gradient(x, name, each) for name, each in zip(inputs, second, strict=True))
+    told = sum(
+        float((each * turn[name]).sum()) for name, each in zip(inputs, given, strict=True) if each is not None
+    )
+    slope = (there - back) / (2 * step)
+    if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
+        return ""
+    return "second derivatives are given and are wrong; no law tests them"
+
+
+def overflow_note(trial: AttentionSubject) -> str:
+    """Whether products of 80,000, which float16 cannot hold, are lost although they are 40,000 once scaled."""
+    if "float16" not in trial.dtypes:
+        return ""
+    x = built(trial, PLAIN.but(dtype="float16"))
+    entry = (40_000 / x.resolved_scale / x.head_dim) ** 0.5
+    x = x.but(query=torch.full_like(x.query, entry), key=torch.full_like(x.key, entry), generic=False)
+    try:
+        lost = not trial(x).isfinite().all()
+    except (LawBroken, NotApplicable):
+        return ""
+    said = "products of query and key above 65,504 overflow, although they would fit once scaled"
+    return f"float16: {said}; not judged, as most eager code does so" if lost else ""
+
+
+def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+    """The sum of the squares of all gradients, and the inputs that it can be differentiated by."""
+    arguments = trial.arguments_for(x)
+    inputs = trial.want_gradients(arguments, INPUTS)
+    output = trial.run(x, arguments).output
+    if not output.requires_grad:
+        raise NotApplicable("the output carries no gradient")
+    sent = x.cotangent.to(output)
+    first = trial.clock.call(
+        torch.autograd.grad, output, [*inputs.values()], sent, create_graph=True, materialize_grads=True
+    )
+    return torch.stack([each.square().sum() for each in first]).sum(), inputs
+
+
+def unrecognised_note(trial: AttentionSubject) -> str:
+    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+    unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
+    if not unknown:
+        return ""
+    names = [each.name for each in unknown]
+    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
+    named = [
+        each.name
+        for each in unknown
+        if ("mask" in each.name or "bias" in each.name) and not isinstance(each.default, bool)
+    ]
+    masks = named or [
+        each.name
+        for each in unknown
+        if each.default is None and not any(part in each.name for part in NO_MASKS)
+    ]
+    if "attn_mask" in trial.arguments or len(masks) != 1:
+        return said
+    return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"
+
+
+def any_keyword_note(trial: AttentionSubject) -> str:
+    """What is not asked of a function that takes any keyword, as its signature does not name it; '' elsewhere."""
+    parameters = (parameters_of(trial.declaration.function) or {}).values()
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return ""
+    unnamed = [
+        row.argument
+        for feature, row in FEATURES.items()
+        if row.argument in TORCHS_OWN and row.argument not in trial.arguments and not trial.denies(feature)
+    ]
+    names = [str(name) for name in dict.fromkeys(unnamed) if name not in trial.declaration.always]
+    if not names:
+        return ""
+    cure = f"where one of them is read, declare it, as with --declare arguments.{names[0]}={names[0]}"
+    return f"takes any keyword, and is not asked for {', '.join(names)}; {cure}"
