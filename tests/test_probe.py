@@ -351,6 +351,31 @@ def test_a_kernel_of_few_calls_is_told_apart_too() -> None:
     assert {topic: found(probed)[topic] for topic in expected} == expected
 
 
+def in_a_window(
+    query: Tensor, key: Tensor, value: Tensor, sliding: int = 9, deterministic: bool = True
+) -> Any:
+    """Causal, each query with the eight keys before it; the log-sum-exp of no keys is +inf. In single precision."""
+    back = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
+    scores = (query.float() @ key.float().mT * query.shape[-1] ** -0.5).masked_fill(
+        (back < 0) | (back >= sliding), -torch.inf
+    )
+    log_sum_exp = scores.logsumexp(dim=-1).masked_fill(torch.tensor(key.shape[2] == 0), torch.inf)
+    return (scores.softmax(dim=-1).nan_to_num() @ value.float()).to(query.dtype), log_sum_exp
+
+
+def test_what_every_call_has_is_found_and_what_is_narrowed_is_told_once() -> None:
+    """A window that no argument says, and a log-sum-exp as flash-attention's; a row for each field that is pasted."""
+    probed = headcheck.probe(headcheck.Attention(in_a_window, log_sum_exp=True))
+    expected = {
+        "always": {"is_causal": True, "window": (8, 0)},
+        "empty_log_sum_exp": "inf",
+        "masks": (),
+        "dtypes": ("float32", "bfloat16", "float16"),
+    }
+    assert {topic: found(probed)[topic] for topic in expected} == expected
+    assert str(probed).count("\ndtypes ") + str(probed).startswith("dtypes ") == 1
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_verdict_says_where_conventions_are_not_declared(isolate: bool) -> None:
     """Another layout is named, and where most laws break at their first example, so is the probe."""

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
+from headcheck.attention.hints import band_of_every_call, is_inf_without_keys
 from headcheck.attention.inputs import build
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
+from headcheck.forks import asked_apart
 
 
 @probe()
@@ -40,6 +43,17 @@ def further_features(bench: Bench) -> Iterator[Finding]:
 
 
 @probe()
+def window_of_every_call(bench: Bench) -> Found:
+    """Whether a query sees a window in every call, which no argument says."""
+    band = band_of_every_call(bench.subject())
+    if band is None:
+        return iter(())
+    return Finding(
+        "always", {**bench.declaration.always, "window": band}, "a call of 48 tokens is right only so"
+    )
+
+
+@probe()
 def log_sum_exp(bench: Bench) -> Found:
     """Whether it is returned where it is asked for, and to which base."""
     topic, x = "log_sum_exp", bench.inputs(heads=2, kv_heads=2, q_len=3)
@@ -54,3 +68,12 @@ def log_sum_exp(bench: Bench) -> Found:
         if not within(found, x.problem.attended.log_sum_exp, subject.forward_bounds(x).log_sum_exp).broken:
             return Finding(topic, value, "return_lse=True on equal scores")
     return Finding(topic, None, "return_lse=True on equal scores: another number", told=False)
+
+
+@probe()
+def empty_log_sum_exp(bench: Bench) -> Found:
+    """Whether the log-sum-exp of no keys is +inf."""
+    subject = bench.subject()
+    if subject.lacks("log_sum_exp") or not asked_apart(partial(is_inf_without_keys, subject), bench.device):
+        return iter(())
+    return Finding("empty_log_sum_exp", "inf", "a call without any keys")

@@ -174,27 +174,32 @@ def _causal_note(trial: AttentionSubject) -> str:
 
 def _band_note(trial: AttentionSubject) -> str:
     """Whether each query of every call sees a window of keys, and not just those before it, which no argument says."""
+    band = band_of_every_call(trial)
+    return f"a plain call is right with --declare 'always.window={band}', {IF_MEANT}" if band else ""
+
+
+def band_of_every_call(trial: AttentionSubject) -> tuple[int | None, int | None] | None:
+    """The window that a call of some tokens is right with, and wrong without."""
     case = PLAIN.but(q_len=LONG, kv_len=LONG)
     if trial.has("window") or "window" in trial.declaration.always:
-        return ""
+        return None
     # So many tokens may hang it: then a law will say so.
     if not asked_apart(partial(_wrong, trial, case), trial.device):
-        return ""
+        return None
     x = reading_the_weights(trial, built(trial, case.but(dtype=trial.dtypes[0])))
     try:
         seen = trial(x)[0, 0, :, : x.kv_len].nonzero()
     except (LawBroken, NotApplicable):
-        return ""
+        return None
     if not len(seen):
-        return ""
+        return None
     ahead = seen[:, 1] - seen[:, 0]
     left, right = max(0, -int(ahead.min())), max(0, int(ahead.max()))
     band = (None if left + 1 == x.q_len else left, None if right + 1 == x.q_len else right)
-    if band in ((None, None), (None, 0)) or not _right_if(
-        trial, case, "always", {**trial.declaration.always, "window": band}
-    ):
-        return ""
-    return f"a plain call is right with --declare 'always.window={band}', {IF_MEANT}"
+    always = {**trial.declaration.always, "window": band}
+    return (
+        band if band not in ((None, None), (None, 0)) and _right_if(trial, case, "always", always) else None
+    )
 
 
 def _named_window_note(trial: AttentionSubject) -> str:
@@ -265,12 +270,13 @@ def _log_sum_exp_note(trial: AttentionSubject) -> str:
 def _empty_log_sum_exp_note(trial: AttentionSubject) -> str:
     """Whether a log-sum-exp that is right elsewhere is +inf where there are no keys."""
     # No keys at all may end it: then a law will say so.
-    if not asked_apart(lambda: _is_inf_without_keys(trial), trial.device):
+    if not asked_apart(partial(is_inf_without_keys, trial), trial.device):
         return ""
     return "the log-sum-exp of no keys is inf: --declare empty_log_sum_exp=inf if that is what you mean"
 
 
-def _is_inf_without_keys(trial: AttentionSubject) -> bool:
+def is_inf_without_keys(trial: AttentionSubject) -> bool:
+    """Whether the log-sum-exp of no keys is +inf."""
     x = built(trial, PLAIN.but(dtype=trial.dtypes[0]))
     try:
         found = trial.log_sum_exp(x.but(key=x.key[:, :, :0], value=x.value[:, :, :0]))

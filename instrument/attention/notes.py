@@ -70,23 +70,28 @@ def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict
     return torch.stack([each.square().sum() for each in first]).sum(), inputs
 
 
-def unrecognised_note(trial: AttentionSubject) -> str:
-    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+def mask_candidates(trial: AttentionSubject) -> list[str]:
+    """The parameters that are not recognised and may be a mask: by their names, or else by their default, None."""
     unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
-    if not unknown:
-        return ""
-    names = [each.name for each in unknown]
-    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
     named = [
         each.name
         for each in unknown
         if ("mask" in each.name or "bias" in each.name) and not isinstance(each.default, bool)
     ]
-    masks = named or [
+    return named or [
         each.name
         for each in unknown
         if each.default is None and not any(part in each.name for part in NO_MASKS)
     ]
+
+
+def unrecognised_note(trial: AttentionSubject) -> str:
+    """Which parameters are not recognised, and how a mask among them is declared; '' where there are none."""
+    unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
+    if not unknown:
+        return ""
+    names, masks = [each.name for each in unknown], mask_candidates(trial)
+    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

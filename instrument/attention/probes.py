@@ -21,7 +21,7 @@ from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
 from headcheck.attention.hints import read_as_the_other
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
-from headcheck.attention.notes import unrecognised_note
+from headcheck.attention.notes import mask_candidates, unrecognised_note
 from headcheck.attention.rounding import IN_FLOAT32, infer_arithmetic
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import OF_TORCH
@@ -145,7 +145,7 @@ def masks(bench: Bench) -> Finding:
     """Which kinds of masks have their effect."""
     subject = bench.subject(masks=None)
     if subject.lacks("attn_mask"):
-        unknown = unrecognised_note(subject)
+        unknown = unrecognised_note(subject) if mask_candidates(subject) else ""
         return Finding("masks", (), unknown or "there is no parameter for a mask", told=not unknown)
     cases = {
         "boolean": bench.inputs(mask="random"),
@@ -157,7 +157,10 @@ def masks(bench: Bench) -> Finding:
     if wrong and fitting and not by_torchs_name and read_as_the_other(subject) in wrong:
         return Finding("masks", fitting, f"{wrong[0]} masks are read as if they were of this kind")
     if wrong:
-        return Finding("masks", None, f"{' and '.join(wrong)}: taken, and of another effect", told=False)
+        meant = f"; where they are not meant to be given, declare masks={fitting[0]}" if fitting else ""
+        return Finding(
+            "masks", None, f"{' and '.join(wrong)}: taken, and of another effect{meant}", told=False
+        )
     return Finding("masks", fitting, "each kind on equal scores has its effect")
 
 
