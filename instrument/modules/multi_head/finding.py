@@ -330,11 +330,11 @@ def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
         notes.append(
             f"{subject.places['attn_mask']} is {kinds} of shape {shapes}; True means {found.true_means}"
         )
-    if found.read_otherwise:
-        shapes = ", ".join(found.read_otherwise)
+    if found.read_otherwise and subject.declaration.mask_shapes is None:
+        shapes, all_shapes = ", ".join(found.read_otherwise), [*found.mask_shapes, *found.read_otherwise]
         notes.append(
             f"{subject.places['attn_mask']} of shape {shapes} is read in another way than torch reads it, and is not "
-            "judged; where torch's is meant, declare mask_shapes"
+            f"judged; where torch's is meant, --declare 'mask_shapes={','.join(all_shapes)}'"
         )
     if found.of_self:
         others = (
