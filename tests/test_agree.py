@@ -253,7 +253,7 @@ def test_the_command_prints_deviations_first_and_writes_json(
     said = capsys.readouterr().out
     assert (
         said.index("deviates")
-        < said.index("laws held, by family")
+        < said.index("laws held, of each family")
         < said.index("conventions, by the numbers")
     )
     assert f"{WRONG} alone: headcheck replay {WRONG} attention/accuracy/output-is-within-the-bound" in said

@@ -48,7 +48,11 @@ def summary(verdict: FamilyVerdict) -> str:
     apart = [pair for pair in judged if pair.broken]
     parts = [f"{len(verdict.judged)} subjects"]
     deviating = sum(bool(each.broken) for each in verdict.members)
-    parts.append(f"{deviating} of them break a law" if deviating else "each keeps its laws")
+    parts.append(
+        f"{deviating} of them {'breaks' if deviating == 1 else 'break'} a law"
+        if deviating
+        else "each keeps its laws"
+    )
     agree = f"{len(judged) - len(apart)} of {len(judged)} pairs agree"
     farthest = max((pair.worst for pair in judged if not pair.broken), default=None)
     parts.append(
@@ -72,7 +76,9 @@ def deviations(verdict: FamilyVerdict) -> list[tuple[str, list[LawResult]]]:
 def _deviations(verdict: FamilyVerdict, console: Console) -> None:
     for name, rows in deviations(verdict):
         write_line(console, "")
-        write_line(console, f"{name} deviates: {len(rows)} laws broken", "bold red")
+        write_line(
+            console, f"{name} deviates: {len(rows)} {'law' if len(rows) == 1 else 'laws'} broken", "bold red"
+        )
         for row in rows[:IN_FULL]:
             write_line(console, counterexample_text(row))
             for each in each_side(name, row):
@@ -96,17 +102,20 @@ def _members(verdict: FamilyVerdict, console: Console) -> None:
     families = list(dict.fromkeys(row.family_in_role for each in verdict.judged for row in each.laws))
     if not families:
         return
-    table = _table("laws held, by family", "", *families)
-    for each in verdict.judged:
-        table.add_row(each.name, *(_cell(each, family) for family in families))
+    table = _table("")
+    for number in range(1, len(verdict.judged) + 1):
+        table.add_column(str(number), justify="right")
+    for family in families:
+        table.add_row(family, *(_cell(each, family) for each in verdict.judged))
     write_line(console, "")
+    write_line(console, "laws held, of each family, by the numbers of the subjects below", "bold")
     console.print(table)
 
 
 def _cell(each: Standing, family: str) -> Text:
     outcomes = [row.outcome for row in each.laws if row.family_in_role == family]
-    if broken := outcomes.count("breaks"):
-        return Text(f"{broken} BREAK", style="bold red")
+    if "breaks" in outcomes:
+        return Text("BREAK", style="bold red")
     held = outcomes.count("holds")
     return Text(str(held), style="green") if held else Text("-", style="dim")
 
@@ -114,13 +123,14 @@ def _cell(each: Standing, family: str) -> Text:
 def _pairs(verdict: FamilyVerdict, console: Console) -> None:
     names = [each.name for each in verdict.judged]
     by_names = {frozenset((pair.one, pair.other)): pair for pair in verdict.pairs}
-    table = _table("largest difference of each pair, as a share of the sum of both bounds", "", "")
+    table = _table("", "")
     for number in range(1, len(names) + 1):
         table.add_column(str(number), justify="right")
     for number, one in enumerate(names, start=1):
         cells = [_pair_cell(by_names.get(frozenset((one, other)))) for other in names]
         table.add_row(str(number), one, *cells)
     write_line(console, "")
+    write_line(console, "largest difference of each pair, as a share of the sum of both bounds", "bold")
     console.print(table)
 
 
@@ -215,10 +225,8 @@ def _absent(verdict: FamilyVerdict, console: Console) -> None:
         write_line(console, "")
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=not column and number < 2)
     return table
