@@ -18,8 +18,14 @@ from headcheck.errors import HeadcheckError
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as everything here does."""
 
+    given: Sequence[str] = ()
+    """All words of the command line, the command first: of what no command takes."""
+
     def error(self, message: str) -> NoReturn:
-        raise HeadcheckError(f"{message}; `{self.prog} --help` shows what there is")
+        if self.given and (cure := _of_a_declaration(self.given)):
+            raise HeadcheckError(cure)
+        prog = " ".join([self.prog, *self.given[:1]])
+        raise HeadcheckError(f"{message}; `{prog} --help` shows what there is")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     arguments = argparse.Namespace()
     try:
-        arguments = _parser().parse_args(given)
+        arguments = _parser(given).parse_args(given)
         with terminable():
             return commands[arguments.command].run(arguments)
     except HeadcheckError as problem:
@@ -71,7 +77,17 @@ def _similar_command(words: Sequence[str]) -> str:
     return f"; did you mean the command `headcheck {close[0]}`?" if close else ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _of_a_declaration(words: Sequence[str]) -> str:
+    """How a declaration is written, where it was written otherwise."""
+    if words[0] == "agree" and any(word.startswith("--declare") for word in words):
+        return "agree takes no --declare: name declarations, such as file.py:subject with headcheck.Attention(...)"
+    for option, field, value in zip(words, words[1:], words[2:], strict=False):
+        if option == "--declare" and "=" not in field:
+            return f"a declaration is FIELD=VALUE: --declare {field}={value}"
+    return ""
+
+
+def _parser(given: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="headcheck",
         description="Tests attention functions and transformer modules against laws that every correct one obeys, "
@@ -82,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "Exit codes: 0 all laws hold, 1 a law is broken, 2 not all could be judged.",
         allow_abbrev=False,
     )
+    parser.given = given
     parser.add_argument("--version", action="version", version=f"headcheck {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, command in all_commands().items():

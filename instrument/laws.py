@@ -160,7 +160,10 @@ def law_named(law_id: str) -> Law:
 
 def _meant(text: str, laws: Iterable[Law]) -> str:
     """Which law may have been meant by a text that is none: one that holds it, or one of a similar name."""
-    by_name = {each.id.rpartition("/")[2]: each.id for each in laws}
+    first = sorted(laws, key=lambda each: each.role != "attention")  # Asked about most.
+    by_name: dict[str, str] = {}
+    for each in first:
+        by_name.setdefault(each.id.rpartition("/")[2], each.id)
     holding = [law_id for law_id in by_name.values() if text in law_id]
     close = get_close_matches(text.rpartition("/")[2], by_name, n=1)
     meant = [*holding, *(by_name[name] for name in close)]

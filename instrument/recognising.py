@@ -1,6 +1,7 @@
 """The role of what a user names: by its declaration, its kind, its name and its parameters."""
 
 import inspect
+import re
 from typing import Any
 
 from headcheck.errors import SubjectError
@@ -15,8 +16,9 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
         if isinstance(attribute, type) and not _makes_instances(found):
             makers = ", ".join(filter(_makes_instances, HOMES))
             raise SubjectError(
-                f"{attribute.__name__} is a class; make an instance of it, and name that, or say its role with --role, "
-                f"where that is one of which headcheck makes instances: {makers}"
+                f"{attribute.__name__} is a class; make an instance of it, or a function around one "
+                "(docs/adapting.md), and name that, or say its role with --role, where that is one of which headcheck "
+                f"makes instances: {makers}"
             )
         return found
     role: str = attribute.role
@@ -118,14 +120,16 @@ def _module_may_attend(takes: list[inspect.Parameter]) -> bool:
 def _likely_roles(name: str, parameters: list[str]) -> str:
     """The role that its name or first parameter points to, or all roles that modules have."""
     words = {
-        "multi_head_attention": ("att",),
-        "seq2seq": ("source", "src"),
-        "causal_lm": ("token", "ids", "idx"),
-        "vision": ("image", "pixel"),
+        "multi_head_attention": "att",
+        "seq2seq": "source|src",
+        "encoder, with a module around it that is given states (docs/adapting.md)": "(bert|encoder).* .*(token|id)",
+        "causal_lm": "token|ids|idx",
+        "vision": "image|img|pixel",
+        "sinusoidal or rotary, with a function around it (docs/adapting.md)": "position",
     }
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(
-        (role for role, signs in words.items() if any(sign in said for sign in signs)),
+        (role for role, signs in words.items() if re.search(signs, said)),
         ", ".join((*MODULES, "rms_norm", "layer_norm")),
     )
 

@@ -190,6 +190,35 @@ class Reader(nn.Module):
         return input_ids
 
 
+class BertLike(nn.Module):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return input_ids
+
+
+class Patches(nn.Module):
+    def forward(self, img: Tensor) -> Tensor:
+        return img
+
+
+class PositionalEncoding(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [
+        (BertLike, "encoder, with a module around it"),
+        (Patches, "vision"),
+        (PositionalEncoding, "sinusoidal or rotary, with a function around it"),
+    ],
+)
+def test_a_module_is_told_how_it_is_named(kind: type[nn.Module], role: str) -> None:
+    """Where the name of a class or of its input tells a role, no list of all roles stands there."""
+    with pytest.raises(SubjectError, match=f"say it with --role: {role}"):
+        role_name(kind)
+
+
 @pytest.mark.parametrize("made", [lambda kind: kind, lambda kind: kind()], ids=["class", "instance"])
 def test_a_module_is_recognised_as_its_class_is(made: Callable[[type[nn.Module]], Any]) -> None:
     """By the name of the class; where that tells nothing, a module that cannot take query, key, value is refused."""
