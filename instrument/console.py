@@ -61,12 +61,12 @@ def show(
     """Everything: the table, what is broken and may explain it, what was not applicable, one line that sums it up.
 
     known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with a line for
-    each broken law, and the names of the laws that are not applicable.
+    each law, whatever became of it.
     """
     groups = _same_break(most_telling_first(row for row in verdict.broken if row.id not in known))
     hints = [note for note in verdict.notes if groups and isinstance(note, Hint)]
     _heading(verdict, hints, console)
-    _table(verdict, known, console)
+    _table(verdict, known, verbose, console)
     for note in hints:
         write_line(console, "")
         write_line(console, f"hint: {note}", "yellow")
@@ -164,7 +164,9 @@ def _heading(verdict: Verdict, hints: Container[str], console: Console) -> None:
             write_line(console, note, "dim")
 
 
-def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
+def _table(verdict: Verdict, known: Container[str], verbose: bool, console: Console) -> None:
+    """Each law that was judged, by family; where one breaks, those that hold are counted."""
+    counted = bool(verdict.broken) and not verbose
     families: dict[str, list[LawResult]] = defaultdict(list)
     for row in verdict.laws:
         if row.outcome != "not-applicable":
@@ -177,8 +179,11 @@ def _table(verdict: Verdict, known: Container[str], console: Console) -> None:
     table.add_column("examples", justify="right")
     table.add_column("error / bound", justify="right")
     for family, rows in families.items():
-        table.add_row(Text(family, style="bold"))
+        holding = [row for row in rows if row.outcome == "holds"] if counted else []
+        table.add_row(Text(family, style="bold"), *(_of_all(holding) if holding else ()))
         for row in rows:
+            if row in holding:
+                continue
             mark, style = _mark(row, known)
             name = f"  {row.name}"
             table.add_row(Text(name), Text(mark, style=style), f"{row.examples:,}", _ratio(row))
@@ -190,6 +195,16 @@ def _mark(row: LawResult, known: Container[str]) -> tuple[str, str]:
     if row.outcome == "holds":
         return "holds", "green"
     return ("breaks (known)", "yellow") if row.id in known else ("BREAKS", "bold red")
+
+
+def _of_all(holding: list[LawResult]) -> tuple[Text, str, str]:
+    """How many laws hold, their examples, and the largest share of a bound."""
+    worst = max(row.worst_error_over_bound for row in holding)
+    return (
+        Text(f"{len(holding)} hold", style="green"),
+        f"{sum(row.examples for row in holding):,}",
+        f"{worst:.2f}",
+    )
 
 
 def _ratio(row: LawResult) -> str:

@@ -254,6 +254,18 @@ def test_what_is_not_told_in_full_is_a_line_for_each_family() -> None:
     assert "  attention/c/three: output[0, 1]" in whole.getvalue()
 
 
+def test_where_a_law_breaks_those_that_hold_are_counted() -> None:
+    """A hundred lines of laws that hold stand between a reader and the one that does not; --verbose has them."""
+    also = replace(HOLDS, id="attention/a/also", examples=2)
+    counted, whole = io.StringIO(), io.StringIO()
+    show(a_verdict(HOLDS, also, BREAKS), plain_console(counted))
+    show(a_verdict(HOLDS, also, BREAKS), plain_console(whole), verbose=True)
+    assert re.search(r"^attention/a +2 hold +1,502 +0.25$", counted.getvalue(), re.MULTILINE)
+    assert not re.search(r"^  (one|also) ", counted.getvalue(), re.MULTILINE)
+    assert re.search(r"^  also +holds ", whole.getvalue(), re.MULTILINE)
+    assert re.search(r"^  one +holds ", str(a_verdict(HOLDS)), re.MULTILINE)
+
+
 def test_the_same_seed_gives_the_same_verdict_again() -> None:
     """`verify` may be called many times in one process, and repeats itself."""
     first, second = (headcheck.verify(kernels.wrong_scale, seed=3, **SOME) for _ in range(2))

@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no table and no progress: the first broken law, and the last line",
     )
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="name each law that is broken or not applicable"
-    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="name each law, whatever became of it")
     common_options(parser)
 
 
