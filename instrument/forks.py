@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
+from headcheck.time_limits import Stopwatch
+
 Fate = Literal["yes", "no", "died", "hung"]
 
 PATIENCE_S = 10.0
@@ -78,8 +80,8 @@ def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
         with suppress(BaseException):
             answer = question()
         os._exit(86 if answer else 87)
-    patience = time.monotonic() + patience_s
-    while time.monotonic() < patience:
+    watch = Stopwatch(child)
+    while watch.seconds < patience_s:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return _ANSWERS.get(os.waitstatus_to_exitcode(status), "died")

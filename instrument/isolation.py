@@ -20,6 +20,7 @@ from headcheck.laws import Law, all_laws
 from headcheck.plan import Introduction, Plan
 from headcheck.processes import DYING_S, death, end, machine_memory, resident, start
 from headcheck.roles import role as role_named
+from headcheck.time_limits import Stopwatch
 from headcheck.verdict import Counterexample, LawResult
 from headcheck.worker import Task, work
 
@@ -53,8 +54,8 @@ class _Worker:
 
     process: Any
     connection: Connection
-    since: float
-    """When it last reported."""
+    since: Stopwatch
+    """From when it last reported."""
     loaded: Introduction | None = None
     answered: bool = False
     """Whether a call of the subject has come back."""
@@ -163,7 +164,7 @@ class Workers:
 
     def _start(self) -> None:
         process, connection = start(self.plan, work)
-        self._crew.append(_Worker(process, connection, time.monotonic()))
+        self._crew.append(_Worker(process, connection, Stopwatch(process.pid)))
 
     def _hand_out(self) -> None:
         busy = sum(worker.task is not None for worker in self._crew)
@@ -174,7 +175,7 @@ class Workers:
                 worker.task = replace(
                     self._waiting.popleft(), hung=self._hung, seed=self._seed, until=self.until
                 )
-                worker.since, worker.case, worker.cases = time.monotonic(), None, 0
+                worker.since, worker.case, worker.cases = Stopwatch(worker.process.pid), None, 0
                 worker.limit_s = self.plan.profile.limit_s
                 with suppress(OSError):  # It died meanwhile; the next turn finds out.
                     worker.connection.send(worker.task)
@@ -210,7 +211,7 @@ class Workers:
         try:
             while worker.connection.poll():
                 kind, content = worker.connection.recv()
-                worker.since = time.monotonic()
+                worker.since = Stopwatch(worker.process.pid)
                 if kind == "case":
                     (worker.case, worker.limit_s), worker.cases = content, worker.cases + 1
                 elif kind == "row":
@@ -277,7 +278,7 @@ class Workers:
             allowed = worker.limit_s
         else:
             allowed = self._to_prepare_s(worker) if worker.loaded else self.limits.import_s
-        late = time.monotonic() - worker.since > allowed + self.limits.grace_s
+        late = worker.since.seconds > allowed + self.limits.grace_s
         return f"did not return within {allowed:g} s" if late else ""
 
     def _to_prepare_s(self, worker: _Worker) -> float:

@@ -1,12 +1,17 @@
 """A case that does not return is made small by its sizes, in few tries that hang."""
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from headcheck import time_limits
+from headcheck.forks import can_fork, fate_of
 from headcheck.hangs import DEAR, Hangs, sizes_of
+from headcheck.time_limits import OutOfTime, Stopwatch, time_limit
 
 
 @dataclass(frozen=True)
@@ -110,3 +115,34 @@ def test_after_a_hang_little_is_waited_for() -> None:
 def test_sizes_are_what_is_counted() -> None:
     """No flags, no words, no seed."""
     assert sizes_of(FOUND.case) == {"keys": 129, "rows": 40}
+
+
+def half_waited(pid: int | None) -> float:
+    """As if every other second were spent waiting for a core."""
+    return time.monotonic() / 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm")
+def test_a_call_that_no_core_takes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with too much to do a right function takes long by the clock; one that sleeps does not."""
+    began = time.monotonic()
+    with pytest.raises(OutOfTime), time_limit(0.3):
+        time.sleep(9)
+    slept = time.monotonic() - began
+    monkeypatch.setattr(time_limits, "_waited_s", half_waited)
+    began = time.monotonic()
+    with pytest.raises(OutOfTime), time_limit(0.3):
+        time.sleep(9)
+    assert slept >= 0.3
+    assert 0.55 <= time.monotonic() - began < 9
+    if can_fork():
+        began = time.monotonic()
+        assert fate_of(lambda: time.sleep(9) is None, 0.3) == "hung"
+        assert time.monotonic() - began >= 0.55
+
+
+def test_where_nobody_tells_of_waiting_all_seconds_count() -> None:
+    """As of a process that has ended, and elsewhere than on Linux."""
+    watch = Stopwatch(pid=2**22 + 1)
+    time.sleep(0.05)
+    assert 0.05 <= watch.seconds < 5
