@@ -82,7 +82,7 @@ def _of_a_declaration(words: Sequence[str]) -> str:
     if words[0] == "agree" and any(word.startswith("--declare") for word in words):
         return "agree takes no --declare: name declarations, such as file.py:subject with headcheck.Attention(...)"
     for option, field, value in zip(words, words[1:], words[2:], strict=False):
-        if option == "--declare" and "=" not in field:
+        if option == "--declare" and "=" not in field and not value.startswith("-"):
             return f"a declaration is FIELD=VALUE: --declare {field}={value}"
     return ""
 

@@ -284,7 +284,7 @@ def _example(example: Counterexample, row: LawResult, console: Console) -> None:
         write_line(console, f"    {case}")
     for line in call_lines(example.calls):
         write_line(console, f"  {line}")
-    if example.index or example.observed is not None:
+    if example.observed is not None:
         for line in finding_lines(example):
             write_line(console, f"  {line}")
     else:

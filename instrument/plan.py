@@ -23,7 +23,15 @@ from headcheck.recognising import is_declaration, made, role_name
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
 
-SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+SHORT = {
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "float": "float32",
+    "fp32": "float32",
+    "double": "float64",
+    "fp64": "float64",
+}
 """What else a dtype is called -> its name."""
 
 

@@ -27,7 +27,7 @@ IN_ANOTHER_DTYPE = ("dtypes", "autocast")
 """Families whose laws choose a dtype: they say little where the output is wrong in any."""
 OF_THE_OUTPUT = "output-is-within-the-bound"
 OF_THE_FORM = "output-has-the-right-form"
-"""Where it breaks, nothing else can hold."""
+"""Where it breaks of a plain call, nothing else can hold."""
 
 
 def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
@@ -35,18 +35,19 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
     laws = all_laws()
     places = {law_id: number for number, law_id in enumerate(laws)}
     rows = list(rows)
-    wrong_in_any = any(row.name == OF_THE_OUTPUT for row in rows)
+    wrong_in_any = any(row.name == OF_THE_OUTPUT and _is_wide(row) for row in rows)
 
     def key(row: LawResult) -> tuple[float, ...]:
         law = laws.get(row.id)
         if law is None:
             return (math.inf,)
         families, case = families_of(law.role), _case(law, row)
+        beyond = _beyond_a_plain_call(law, case)
         return (
             _is_slight(row),
             wrong_in_any and law.family_in_role in IN_ANOTHER_DTYPE,
-            row.name != OF_THE_FORM,
-            _beyond_a_plain_call(law, case),
+            bool(beyond) or row.name != OF_THE_FORM,
+            beyond,
             families.index(law.family_in_role),
             not _is_general(law, case),
             places[row.id],
@@ -78,6 +79,12 @@ def _case(law: Law, row: LawResult) -> Recipe | None:
     """The smallest case; None for a break that has none, as where the process died between two cases."""
     example = row.counterexample
     return role(law.role).parse(example.case) if example is not None and example.case is not None else None
+
+
+def _is_wide(row: LawResult) -> bool:
+    """Whether the case is in float32 or float64, or in none that is known."""
+    case = row.counterexample.case if row.counterexample is not None else None
+    return not case or "float16" not in case  # Nor bfloat16.
 
 
 def _is_slight(row: LawResult) -> bool:

@@ -8,6 +8,9 @@ from headcheck.errors import SubjectError
 from headcheck.roles import HOMES, MODULES
 from headcheck.roles import role as role_named
 
+OF_TOKENS = r"(bert|encoder).* .*(token|\bids?$|_ids?$)"
+"""The name of an encoder, and of a first input that is tokens."""
+
 
 def role_name(attribute: Any, asked: str | None = None) -> str:
     """The role of a subject: a declaration says it; a plain callable has the one asked for, or one that knows it."""
@@ -122,7 +125,7 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     words = {
         "multi_head_attention": "att",
         "seq2seq": "source|src",
-        "encoder, with a module around it that is given states (docs/adapting.md)": "(bert|encoder).* .*(token|id)",
+        "encoder, with a module around it that is given states (docs/adapting.md)": OF_TOKENS,
         "causal_lm": "token|ids|idx",
         "vision": "image|img|pixel",
         "sinusoidal or rotary, with a function around it (docs/adapting.md)": "position",

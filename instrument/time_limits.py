@@ -1,10 +1,10 @@
 """Code that may not come back is given so much time."""
 
 import inspect
+import os
 import signal
 import threading
 import time
-from pathlib import Path
 from types import FrameType
 from typing import Self
 
@@ -40,7 +40,13 @@ class Stopwatch:
 def _waited_s(pid: int | None) -> float:
     """How long the first thread of a process, by default of this one, has waited for a core; 0 where nobody says."""
     try:
-        return int(Path(f"/proc/{pid or 'self'}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+        file = os.open(
+            f"/proc/{pid or 'self'}/schedstat", os.O_RDONLY
+        )  # Before each call: as fast as can be.
+        try:
+            return int(os.read(file, 99).split()[1]) / 1e9
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return 0.0
 

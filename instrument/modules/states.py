@@ -343,7 +343,10 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
                 return width
         if not found:
             name = type(self.declaration).__name__
-            raise SubjectError(f"how wide a state is is not known; declare headcheck.{name}(..., d_model=N)")
+            raise SubjectError(
+                f"how wide a state is is not known; declare headcheck.{name}(..., d_model=N), or, where tokens are "
+                "read, put a module around it that is given states (docs/adapting.md)"
+            )
         return found[0]
 
     def plain(self, batch: int, length: int, width: int) -> AnyStates:

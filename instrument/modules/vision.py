@@ -205,7 +205,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
                 try:
                     self(self.plain(count, size, batch=2))
                 except SubjectRaised as raised:
-                    problem = str(raised)
+                    problem = problem or str(raised)  # Of the size that it names, if it names one.
                 except DidNotReturn:
                     return count, size  # A law will say that it hangs.
                 except LawBroken as wrong:

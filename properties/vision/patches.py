@@ -17,8 +17,17 @@ LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
 """Pairs of patches that are exchanged in one example, fewer where their images have more numbers; images of a call."""
 Layer = tuple[nn.Module, torch.Tensor]
 WIDTH_LAST = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention, nn.TransformerEncoderLayer)
-WIDTH_SECOND = (nn.Conv1d, nn.BatchNorm1d, nn.GroupNorm)
+WIDTH_SECOND = (
+    nn.Conv1d,
+    nn.ConvTranspose1d,
+    nn.BatchNorm1d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.GroupNorm,
+)
 """Layers that take tokens as (batch, tokens, width), and as (batch, width, tokens)."""
+USUAL_WIDTH = 4
+"""What usual widths are multiples of."""
 PREFIX = 2
 """So many tokens may stand before those of the patches, with places of their own."""
 NO_TABLE = "places stand in no table with a row for each patch that layers are given"
@@ -40,22 +49,30 @@ def a_patch_is_one_token(module: VisionSubject, x: ImageInputs) -> Comparison:
     count = math.prod(module.grid(x))
     patches = torch.randperm(count, generator=x.generator("patches"))[:2].tolist()
     changed = [_changed_tokens(module, x, patch) for patch in patches]
-    (_, one), (_, other) = (layers[0] for layers in changed)
-    if (one & other).any() or not (one.any() and other.any()):
+    firsts = [layers[0][1] for layers in changed if layers]
+    if len(firsts) < len(patches) or (firsts[0] & firsts[1]).any() or not all(map(torch.any, firsts)):
         raise NotApplicable("what layers are first given as tokens is not of one patch or another")
     for patch, layers in zip(patches, changed, strict=True):
         first = layers[0][1]
-        as_a_column = _touched(first, 2) == 1 and _channels_come_first(layers, count)
-        if _touched(first, 1) != 1 and not as_a_column:
+        if _touched(first, 1) != 1 and not (_touched(first, 2) == 1 and _width_comes_first(layers, count)):
             tokens = f"{_touched(first, 1)} tokens of {first.shape[1]}"
             raise LawBroken(f"patch {patch} of {count} is a part of {tokens}")
     return none("patches in several tokens")
 
 
 def _changed_tokens(module: VisionSubject, x: ImageInputs, patch: int) -> list[Layer]:
-    """Each layer that is given tokens, and which numbers of them (batch, tokens, width) another patch changes."""
-    pairs = zip(module.given_tokens(x), module.given_tokens(_with_another(module, x, patch)), strict=True)
-    return [(layer, usual != found) for (layer, usual), (_, found) in pairs]
+    """Each layer that is given tokens, and which numbers of them (batch, tokens, width) another patch changes.
+
+    As far as both images take the same way: some drop tokens, or call a part for what a token says.
+    """
+    found: list[Layer] = []
+    for (layer, usual), (other_layer, other) in zip(
+        module.given_tokens(x), module.given_tokens(_with_another(module, x, patch)), strict=False
+    ):
+        if layer is not other_layer or usual.shape != other.shape:
+            break
+        found.append((layer, usual != other))
+    return found
 
 
 def _touched(changed: torch.Tensor, axis: int) -> int:
@@ -63,9 +80,11 @@ def _touched(changed: torch.Tensor, axis: int) -> int:
     return int(changed.any(dim=0).any(dim=2 - axis).sum())
 
 
-def _channels_come_first(layers: list[Layer], count: int) -> bool:
-    """Whether tokens of which a patch is a column are (batch, width, tokens): as the first layer that knows has it,
-    or one to which they come as rows; where none does, by their sizes.
+def _width_comes_first(layers: list[Layer], count: int) -> bool:
+    """Whether tokens of which a patch is a column are (batch, width, tokens).
+
+    As the first layer that knows has it, or one to which they come as rows; where none does, by their sizes: as many
+    columns as patches beside more rows, in a number that is no usual width, are patches with a few tokens before them.
     """
     for layer, changed in layers:
         if _touched(changed, 1) == 1:
@@ -74,7 +93,10 @@ def _channels_come_first(layers: list[Layer], count: int) -> bool:
             break  # Tokens have been mixed.
         if isinstance(layer, (*WIDTH_LAST, *WIDTH_SECOND)):
             return isinstance(layer, WIDTH_SECOND)
-    return not count <= layers[0][1].shape[1] <= count + PREFIX
+    _, rows, columns = layers[0][1].shape
+    if rows == columns == count:
+        raise NotApplicable("which axis of the tokens is their width no layer tells, and both are as long")
+    return columns != count or rows < columns or rows % USUAL_WIDTH == 0
 
 
 @law(

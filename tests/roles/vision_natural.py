@@ -69,6 +69,46 @@ def channels_first_throughout() -> nn.Module:
     return Mixer()
 
 
+@right("The tokens are mixed by a linear layer, as they come from the convolution; as many as they are wide.")
+def mixed_before_they_are_turned() -> nn.Module:
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_size, self.patch = 16, nn.Conv2d(3, 16, 4, 4)
+            self.places = nn.Parameter(torch.randn(16, 16))
+            self.over_patches, self.over_channels = nn.Linear(16, 16), nn.Linear(16, 16)
+            self.head = nn.Linear(16, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[-2:] == (16, 16)
+            x = self.patch(x).flatten(2) + self.places
+            x = (x + self.over_patches(x).tanh()).mT
+            return self.head((x + self.over_channels(x).tanh()).mean(dim=1))
+
+    return Mixer()
+
+
+@right("A layer is given the tokens that score above zero, which are not as many for each image.")
+def dropped_by_their_score() -> nn.Module:
+    class Pruned(Torch):
+        def __init__(self) -> None:
+            super().__init__()
+            self.score, self.mlp = nn.Linear(8, 1), nn.Linear(8, 8)
+            self.head = nn.Linear(8, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[-2:] == (12, 12)
+            x = self.embedded(x) + torch.arange(72).view(9, 8).cos().to(x)
+            score = self.score(x)
+            kept = [
+                (self.mlp(each[None, above]) * one[None, above].relu()).sum(dim=1)
+                for each, one, above in zip(x, score, score[..., 0] > 0, strict=True)
+            ]
+            return self.head(torch.cat(kept) + (score.tanh() * x).mean(dim=1))
+
+    return Pruned()
+
+
 @wrong(
     "All axes of one are squeezed away, with them the batch of a single image.",
     breaks="batch/a-sequence-in-a-batch-is-itself-alone",
