@@ -6,7 +6,12 @@ from functools import partial
 from typing import Any
 
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
-from headcheck.attention.hints import band_of_every_call, is_inf_without_keys
+from headcheck.attention.hints import (
+    band_by_a_default,
+    band_of_every_call,
+    given_in_an_empty_window,
+    is_inf_without_keys,
+)
 from headcheck.attention.inputs import build
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import BASE_2
@@ -45,12 +50,18 @@ def further_features(bench: Bench) -> Iterator[Finding]:
 @probe()
 def window_of_every_call(bench: Bench) -> Found:
     """Whether a query sees a window in every call, which no argument says."""
-    band = band_of_every_call(bench.subject())
-    if band is None:
-        return iter(())
-    return Finding(
-        "always", {**bench.declaration.always, "window": band}, "a call of 48 tokens is right only so"
-    )
+    always, band = bench.declaration.always, band_of_every_call(bench.subject())
+    if band is not None:
+        return Finding("always", {**always, "window": band}, "a call of 48 tokens is right only so")
+    named = band_by_a_default(bench.subject())
+    return Finding("always", {**always, "window": named[1]}, f"as {named[0]} says") if named else iter(())
+
+
+@probe()
+def empty_windows(bench: Bench) -> Found:
+    """What a query gives to which a window leaves no keys."""
+    gives = given_in_an_empty_window(bench.subject())
+    return Finding("empty_rows", gives, "a window beyond the last key") if gives else iter(())
 
 
 @probe()

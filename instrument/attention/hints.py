@@ -204,17 +204,27 @@ def band_of_every_call(trial: AttentionSubject) -> tuple[int | None, int | None]
 
 def _named_window_note(trial: AttentionSubject) -> str:
     """Whether each query of every call sees a window that only the default of a parameter tells."""
-    if trial.has("window") or "window" in trial.declaration.always or _wrong(trial, PLAIN):
+    told = band_by_a_default(trial)
+    if told is None:
         return ""
+    parameter, band = told
+    cure = f"--declare 'always.window={band}' if that is what you mean"
+    return f"a query sees no more keys than {parameter} says: {cure}"
+
+
+def band_by_a_default(trial: AttentionSubject) -> tuple[str, tuple[int, int]] | None:
+    """A parameter with its default, and the window that it says."""
+    if trial.has("window") or "window" in trial.declaration.always or _wrong(trial, PLAIN):
+        return None
     for each in not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS)):
         width = each.default
         if "window" not in each.name or not isinstance(width, int) or not LONG <= width <= WIDEST:
             continue
         # So many tokens may hang it: then a law will say so.
         if asked_apart(partial(_is_in_a_window, trial, width), trial.device):
-            cure = f"--declare 'always.window={_sides(trial, width)}' if that is what you mean"
-            return f"a query sees no more keys than {each.name}={width} says: {cure}"
-    return ""
+            band = _sides(trial, width)
+            return None if band is None else (f"{each.name}={width}", band)
+    return None
 
 
 def _is_in_a_window(trial: AttentionSubject, width: int) -> bool:
@@ -235,6 +245,13 @@ def _sides(trial: AttentionSubject, width: int) -> tuple[int, int] | None:
 
 def _empty_rows_note(trial: AttentionSubject) -> str:
     """What a query without keys gives, of a function that takes windows and no masks: a law asks it of masks."""
+    value = given_in_an_empty_window(trial)
+    said = f"a window that leaves a query no keys is right with --declare empty_rows={value}, {IF_MEANT}"
+    return said if value else ""
+
+
+def given_in_an_empty_window(trial: AttentionSubject) -> Literal["nan", "mean", ""]:
+    """What such a query gives; '' where it is zero, or another law asks for it."""
     masks = trial.has("boolean") or trial.has("additive")
     if (
         trial.declaration.empty_rows is not None
@@ -243,13 +260,12 @@ def _empty_rows_note(trial: AttentionSubject) -> str:
         or _right(trial, FEWER_KEYS)
     ):
         return ""
-    for value in ("nan", "mean"):
+    values: tuple[Literal["nan", "mean"], ...] = ("nan", "mean")
+    for value in values:
         meant = trial.but(declaration=trial.declaration.but(empty_rows=value))
         fewer = FEWER_KEYS.but(dtype=trial.dtypes[0])
         if is_right(meant, fewer, if_refused=False, backward=False):
-            return (
-                f"a window that leaves a query no keys is right with --declare empty_rows={value}, {IF_MEANT}"
-            )
+            return value
     return ""
 
 
