@@ -30,7 +30,7 @@ _calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
 @contextmanager
 def listening() -> Iterator[list[Call]]:
     """The calls that are made within, each with its arguments by name: small tensors as lists, flags that are set, and
-    numbers other than 0.
+    numbers other than 0, or a scale.
     """
     heard: list[Call] = []
     token = _calls.set(heard)
@@ -66,7 +66,11 @@ def note(arguments: Mapping[str, Any]) -> None:
     if calls is None or not tensors:
         return
     small = {name: _numbers(each) for name, each in tensors.items() if each.numel() <= SMALL}
-    others = {name: each for name, each in arguments.items() if isinstance(each, int | float) and each}
+    others = {
+        name: each
+        for name, each in arguments.items()
+        if isinstance(each, int | float) and (each or "scale" in name)  # Elsewhere 0 stands for nothing.
+    }
     calls.append(small | others)
 
 
@@ -79,9 +83,13 @@ def _numbers(tensor: Tensor) -> Any:
 
 
 def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
-    """The first calls that differ, each by what is not among the inputs that are shown already."""
+    """The first calls that differ, each by what is not among the inputs that are shown already.
+
+    Those that differ in one number alone are one, as of a law that tries one scale after the other.
+    """
     known = {_in_a_row(each) for each in inputs.values() if isinstance(each, list)}
     found: list[Call] = []
+    tried: dict[str, list[str]] = {}
     for call in calls:
         other = {
             name: each
@@ -89,9 +97,23 @@ def told(calls: Iterable[Call], inputs: Mapping[str, Any]) -> list[Call]:
             if (_in_a_row(each) not in known if isinstance(each, list) else _is_other(each, name, inputs))
             or name == COTANGENT
         }
-        if other and other not in found:
-            found.append(other)
-    return found[:MOST]
+        if not other or other in found:
+            continue
+        name, value = next(iter(other.items()))
+        if len(other) == 1 and type(value) in (int, float):
+            tried.setdefault(name, []).append(str(value))
+            if len(tried[name]) > 1:
+                continue
+        found.append(other)
+    return [_with_all(tried, each) if len(each) == 1 else each for each in found[:MOST]]
+
+
+def _with_all(tried: Mapping[str, list[str]], call: Call) -> Call:
+    """A call that differs in one thing, with all numbers that were given in its place."""
+    return {
+        name: ", ".join(tried[name]) if type(value) in (int, float) and len(tried[name]) > 1 else value
+        for name, value in call.items()
+    }
 
 
 def _is_other(value: Any, name: str, inputs: Mapping[str, Any]) -> bool:

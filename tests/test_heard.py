@@ -63,6 +63,14 @@ def test_only_what_differs_from_the_case_is_told() -> None:
     ]
 
 
+def test_calls_that_differ_in_a_number_alone_are_told_as_one() -> None:
+    """A law tries one scale after the other."""
+    scales: list[heard.Call] = [{"q": [[1.0]], "scale": each} for each in (1.0, 2.0, 0.0)]
+    assert heard.told(scales, {"query": [[1.0]]}) == [{"scale": "1.0, 2.0, 0.0"}]
+    calls: list[heard.Call] = [{"scale": 2.0}, {"q": [[3.0]]}, {"scale": 0.0}]
+    assert heard.told(calls, {}) == [{"scale": "2.0, 0.0"}, {"q": [[3.0]]}]
+
+
 def test_a_call_is_heard_as_it_was_given() -> None:
     """What a subject writes into its inputs is not what it was given; numbers are told, large tensors left out."""
     clock, x = Clock(), torch.zeros(2)
