@@ -11,6 +11,7 @@ from torch import Tensor
 
 import headcheck
 from headcheck.roles import role
+from tests import kernels
 
 
 def notes_of(function: Any, *dtypes: str) -> str:
@@ -168,15 +169,5 @@ def test_a_window_by_the_default_of_a_parameter_is_found_with_its_width() -> Non
 @pytest.mark.parametrize(("fill", "gives"), [(-math.inf, "nan"), (-1e30, "mean")])
 def test_a_window_that_leaves_no_keys_is_told_with_what_it_gives(fill: float, gives: str) -> None:
     """Where there are no masks, no law of dead rows says so."""
-
-    def windowed(
-        query: Tensor, key: Tensor, value: Tensor, window: tuple[int | None, int | None] = (None, None)
-    ) -> Tensor:
-        back = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
-        left, right = (10**6 if side is None else side for side in window)
-        scores = (query @ key.mT * query.shape[-1] ** -0.5).masked_fill((back > left) | (-back > right), fill)
-        return scores.softmax(dim=-1) @ value
-
-    assert f"a window that leaves a query no keys is right with --declare empty_rows={gives}" in notes_of(
-        windowed
-    )
+    told = notes_of(partial(kernels.windows_alone, fill=fill))
+    assert f"a window that leaves a query no keys is right with --declare empty_rows={gives}" in told

@@ -188,3 +188,24 @@ def test_a_log_sum_exp_in_sixteen_bits_may_be_that_of_rounded_scores() -> None:
     assert verdict_of(with_log_sum_exp, arithmetic="eager").verdict == "breaks"
     assert verdict_of(with_log_sum_exp, arithmetic="opwise").conforms
     assert verdict_of(partial(with_log_sum_exp, by=1.03)).verdict == "breaks"
+
+
+def in_single_precision(query: Tensor, key: Tensor, value: Tensor, *, lowered: bool = False) -> Tensor:
+    """Whatever it is given; lowered: what autocast made of the output stays as it is."""
+    weights = torch.softmax(query.float() @ key.float().mT * query.shape[-1] ** -0.5, dim=-1)
+    output = weights @ value.float()
+    return output if lowered and torch.is_autocast_enabled("cpu") else output.to(query.dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "more"),
+    [
+        (in_single_precision, []),
+        (partial(in_single_precision, lowered=True), ["float-sixty-four-is-left-alone"]),
+    ],
+)
+def test_doubles_in_single_precision_break_one_law(function: Any, more: list[str]) -> None:
+    """What autocast makes of their numbers is of the same cause; another dtype of the output is not."""
+    laws = ("doubles-are-computed-as-doubles", "float-sixty-four-is-left-alone")
+    verdict = verify(function, profile="quick", laws=laws)
+    assert {row.name for row in verdict.broken} == {"doubles-are-computed-as-doubles", *more}

@@ -19,7 +19,7 @@ from headcheck.attention.given import boolean_mask, no_mask, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, within
 from headcheck.given import one_in, one_of
 from headcheck.laws import law
 
@@ -169,13 +169,13 @@ def inputs_in_the_dtype_of_autocast_are_left_alone(attention: AttentionSubject, 
 def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Under autocast, inputs in float64 give what they give without it, in float64."""
     _require(attention, "float64")
+    y = x.cast(torch.float64)
+    output, limit = attention(y.but(autocast=LOWER)), 2 * attention.bound(y)
+    if output.dtype != torch.float64:
+        raise LawBroken(f"output under autocast has dtype {output.dtype}, expected torch.float64")
     if attention.arithmetic["float64"].inputs != "input":
         raise NotApplicable("computes float64 in a narrower dtype, which autocast may lower")
-    y = x.cast(torch.float64)
-    limit = 2 * attention.bound(y)
-    return within(
-        attention(y.but(autocast=LOWER)).double(), attention(y), limit, "output in float64, under autocast"
-    )
+    return within(output, attention(y), limit, "output in float64, under autocast")
 
 
 @law(

@@ -252,12 +252,14 @@ def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:
     second = zeros.clone()
     second[:, :, *module.at(1, plain)] = 1.0
     others = module.given_tokens(plain.but(images=second))
-    for number, (_, tokens) in enumerate(module.given_tokens(plain.but(images=zeros))):
+    for (_, tokens), (_, other) in zip(module.given_tokens(plain.but(images=zeros)), others, strict=False):
+        if tokens.shape != other.shape:
+            break  # Tokens are dropped for what they say.
         count, width = tokens.shape[1:]
         places = tokens[0, max(0, count - rows * columns) :].double()
         apart = float((places - places[:1]).abs().max()) if len(places) else 0.0
         if len(places) == rows * columns and apart > COARSE * float(places.abs().max()):
-            changed = (others[number][1][0] != tokens[0]).any(dim=-1).nonzero().flatten()
+            changed = (other[0] != tokens[0]).any(dim=-1).nonzero().flatten()
             if changed.tolist() != [count - rows * columns + 1]:
                 raise NotApplicable("tokens are not given row by row, each of one patch")
             return places.view(rows, columns, width)
