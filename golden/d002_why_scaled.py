@@ -6,9 +6,9 @@ import sympy
 
 from headcheck.golden.d002 import RAW
 from headcheck.golden.derived import Derived, tensor
-from headcheck.golden.exact import fractions, q, softmax, softmax_again, wide, widely
+from headcheck.golden.exact import fractions, q, softmax, softmax_again, widely
 from headcheck.golden.ledger import Section
-from headcheck.golden.stated import HOLDS, exactly, nested, rounded
+from headcheck.golden.stated import HOLDS, exactly, nested, rounded, wide
 from headcheck.reference import softmax as reference_softmax
 
 WHY = Section("002", "why-scaled")

@@ -16,10 +16,9 @@ from headcheck.golden.exact import (
     softmax_again,
     softmax_rows,
     transposed,
-    wide,
     widely,
 )
-from headcheck.golden.stated import EPSILON, SAME, all_near, nested, numbers
+from headcheck.golden.stated import EPSILON, SAME, all_near, nested, numbers, wide
 from headcheck.reference import attention
 
 Way = Callable[[], Any]

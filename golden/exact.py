@@ -73,12 +73,6 @@ def widely(function: Callable[[], Any]) -> Callable[[], Any]:
     return computed
 
 
-def wide(number: Fraction | str | int) -> mpmath.mpf:
-    """A rational with 60 digits; to be called within `widely`."""
-    fraction = Fraction(number)
-    return mpmath.mpf(fraction.numerator) / fraction.denominator
-
-
 def softmax_again(row: Sequence[Any]) -> Row:
     """1 / sum_k e^(s_k - s_j)."""
     return [

@@ -156,7 +156,7 @@ def near(a: Number, b: Number, distance: Fraction | mpmath.mpf) -> bool:
     if isinstance(a, Fraction) and isinstance(b, Fraction) and isinstance(distance, Fraction):
         return abs(a - b) <= distance
     with mpmath.workdps(DIGITS):
-        x, y, far = (_wide(each) for each in (a, b, distance))
+        x, y, far = (wide(each) for each in (a, b, distance))
         return bool(x == y) or bool(abs(x - y) <= far)
 
 
@@ -172,11 +172,12 @@ def _near(a: Any, b: Any, relative: Any) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Fraction) and isinstance(b, Fraction)):
         return near(a, b, Fraction(0))
     with mpmath.workdps(DIGITS):
-        size = max(mpmath.mpf(1), abs(_wide(a)))
-        return near(a, b, _wide(relative) * size if mpmath.isfinite(size) else mpmath.mpf(0))
+        size = max(mpmath.mpf(1), abs(wide(a)))
+        return near(a, b, wide(relative) * size if mpmath.isfinite(size) else mpmath.mpf(0))
 
 
-def _wide(number: Number) -> mpmath.mpf:
+def wide(number: Number) -> mpmath.mpf:
+    """The number with as many digits as mpmath computes with where it is called."""
     if isinstance(number, Fraction):
         return mpmath.mpf(number.numerator) / number.denominator
     return mpmath.mpf(number)
@@ -192,7 +193,7 @@ def digits(number: Number, places: int = 15) -> str:
     if isinstance(number, Fraction) and number.denominator == 1:
         return str(number.numerator)
     with mpmath.workdps(DIGITS):
-        return str(mpmath.nstr(_wide(number), places, strip_zeros=True))
+        return str(mpmath.nstr(wide(number), places, strip_zeros=True))
 
 
 def written(value: Any, places: int = 15) -> str:
@@ -213,10 +214,10 @@ def as_printed(value: Any, stated: Stated) -> str:
 
 
 def _at(number: Number, step: Fraction) -> str:
-    if isinstance(number, bool) or not step or not mpmath.isfinite(_wide(number)):
+    if isinstance(number, bool) or not step or not mpmath.isfinite(wide(number)):
         return digits(number)
     with mpmath.workdps(DIGITS):
-        whole = int(mpmath.floor(_wide(number) / _wide(step) + mpmath.mpf("0.5")))
+        whole = int(mpmath.floor(wide(number) / wide(step) + mpmath.mpf("0.5")))
     nearest = whole * step
     if nearest.denominator == 1:
         return str(nearest.numerator)

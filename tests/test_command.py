@@ -68,6 +68,7 @@ def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFix
     assert right.startswith(f"{RIGHT}: conforms: 2 laws hold over ")
     assert not_had.startswith(f"{missing}: could not be judged: ")
     assert wrong.startswith(f"{WRONG}: breaks: 1 of 2 laws broken")
+    assert wrong.endswith(" s; first attention/accuracy/default-scale-is-one-over-root-head-dim")
     assert main([RIGHT, missing, *QUICK, "-q"]) == 2
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main([WRONG, RIGHT, *QUICK, "-q", "-x"]) == 1

@@ -20,7 +20,7 @@ from headcheck.commands._shared import (
 from headcheck.errors import HeadcheckError
 
 if TYPE_CHECKING:
-    from headcheck.verdict import Verdict
+    from headcheck.baseline import Compared
 
 SENTENCE = "judge a subject by the laws of its role (the default command)"
 
@@ -84,12 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) -> int:
     """Several subjects; what cannot be judged does not keep the others from it. At the end a line for each."""
     from headcheck.console import summary
+    from headcheck.ranking import most_telling_first
 
     exit_codes, lines = [], []
     for subject in arguments.subjects:
         try:
-            exit_code, verdict = _judged(arguments, subject, known)
-            line, enough = summary(verdict), verdict.interrupted
+            exit_code, compared = _judged(arguments, subject, known)
+            line, enough = summary(compared.verdict), compared.verdict.interrupted
+            if compared.new:
+                line += f"; first {most_telling_first(compared.new)[0].id}"
         except HeadcheckError as problem:
             exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
             line = f"could not be judged: {problem}"
@@ -105,8 +108,8 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
 
 def _judged(
     arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None
-) -> tuple[int, "Verdict"]:
-    """One subject: the exit code, and the verdict."""
+) -> tuple[int, "Compared"]:
+    """One subject: the exit code, and the verdict beside what is known of it."""
     from headcheck.baseline import compare
     from headcheck.console import plain_console, short, show
     from headcheck.isolation import Workers
@@ -132,4 +135,4 @@ def _judged(
     if known is not None:
         exit_code, beside = compared.exit_code, {"baseline": compared.as_dict(arguments.baseline)}
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code if write_json(arguments.json, verdict, **beside) else 2, verdict
+    return exit_code if write_json(arguments.json, verdict, **beside) else 2, compared
