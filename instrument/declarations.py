@@ -186,6 +186,8 @@ class _Conventions(_Common):
     """What q_len and kv_len have to be a multiple of; None: 1, but for what plain calls refuse in so many words."""
     max_length: int | None = None
     """The most queries, and the most keys, that it takes; None: any, but for what plain calls refuse in so many words."""
+    spare_tokens: bool = True
+    """Whether tokens may stand behind the last sequence of a pack, as in buffers of a fixed size; of layout='thd'."""
     value_dim: bool | None = None
     """Whether value's dim may differ from head_dim; None: yes, if a plain call does not refuse it in so many words."""
     rectangular: bool | Literal["one-query", "only-one-query", "no-more-queries"] | None = None

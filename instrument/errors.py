@@ -14,8 +14,10 @@ class CaseError(HeadcheckError):
 
 
 def first_line_of(problem: BaseException) -> str:
-    """What an exception says first; nothing, where even that raises."""
+    """What an exception says first, of TorchScript last; nothing, where even that raises."""
     try:
-        return str(problem).strip().split("\n", 1)[0]
+        lines = str(problem).strip().split("\n")
+        last = lines[-1].removeprefix(f"{type(problem).__name__}: ")
+        return last if "TorchScript interpreter" in lines[0] else lines[0]
     except Exception:  # noqa: BLE001 - it is the subject's own.
         return ""

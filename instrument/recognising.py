@@ -130,6 +130,8 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
         "vision": "image|img|pixel",
         "sinusoidal or rotary, with a function around it (docs/adapting.md)": "position",
     }
+    if any(re.fullmatch("tgt|trg|tgt_(ids|tokens)|decoder_input_ids", each) for each in parameters[1:]):
+        return "seq2seq"
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(
         (role for role, signs in words.items() if re.search(signs, said)),

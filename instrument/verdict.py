@@ -128,7 +128,9 @@ class Verdict:
         return [each for each in self.laws if each.outcome == "breaks"]
 
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as plain data, JSON schema version 1."""
+        """The verdict as plain data, JSON schema version 1: docs/ci.md has its fields."""
+        from headcheck.ranking import most_telling_first
+
         return {
             "schema": SCHEMA,
             "headcheck": __version__,
@@ -142,7 +144,9 @@ class Verdict:
             "environment": self.environment,
             "declaration": self.declaration,
             "notes": self.notes,
+            "hints": [note for note in self.notes if isinstance(note, Hint)],
             "unfinished": self.unfinished,
+            "broken": [each.id for each in most_telling_first(self.broken)],
             "laws": [plain(each) for each in self.laws],
         }
 

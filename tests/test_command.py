@@ -75,6 +75,22 @@ def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFix
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_the_verdicts_of_several_subjects_are_one_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of the command; what could not be judged says why, and stdout holds nothing beside the JSON."""
+    missing = f"{KERNELS}:rigth"
+    assert main([RIGHT, missing, WRONG, *QUICK, "--json", str(tmp_path / "all.json")]) == 1
+    right, not_had, wrong = json.loads((tmp_path / "all.json").read_text())
+    assert (right["verdict"], right["broken"]) == ("conforms", [])
+    assert (not_had["subject"], not_had["verdict"]) == (missing, "untested")
+    assert "rigth" in not_had["error"]
+    assert wrong["broken"] == [each["id"] for each in wrong["laws"] if each["outcome"] == "breaks"]
+    capsys.readouterr()
+    assert main([RIGHT, WRONG, *QUICK, "--json", "-"]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
 def test_who_ends_one_of_several_subjects_ends_them_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +116,6 @@ MISTAKES = {
     f"{RIGHT} --role juggling": "no role 'juggling'; there are: agreement, attention",
     f"{RIGHT} -n 0": "argument -n: 0 is no number of processes; 1 is the least",
     f"{RIGHT} --fuzz never": "argument --fuzz: never is no number of seconds between 0 and 1e+09",
-    f"{RIGHT} {WRONG} --json v.json": "--json holds one verdict: give one SUBJECT, or a command for each",
     f"{RIGHT} -x --baseline b.toml": "--baseline needs every law: leave out --exitfirst",
     f"{RIGHT} --timeout soon": "argument --timeout: soon is no number of seconds between 0 and 1e+09",
     f"{KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s; where it",

@@ -168,6 +168,35 @@ def test_a_query_that_is_scaled_first_is_found_out_at_each_seed() -> None:
         assert infer_arithmetic(trial, "bfloat16", seed)[0] == replace(named("eager"), scaled="input")
 
 
+class _HalfOfTheQueries(torch.autograd.Function):
+    """Eager code whose backward pass gives half of the query's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key, value)
+        return with_log_sum_exp(query, key, value)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        with torch.enable_grad():
+            inputs = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+            query, key, value = torch.autograd.grad(with_log_sum_exp(*inputs), inputs, cotangent)
+        return query / 2, key, value
+
+
+def _wrong_on_the_way_back(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return _HalfOfTheQueries.apply(query, key, value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def test_wrong_gradients_do_not_decide_how_the_output_is_held() -> None:
+    """The arithmetic is that of the same code with its own gradients."""
+    found = []
+    for function in (with_log_sum_exp, _wrong_on_the_way_back):
+        subject, _ = prepare(Attention(function), dtypes=("float32", "bfloat16"), device="cpu", seed=0)
+        found.append(subject.arithmetic["bfloat16"])
+    assert found[0] == found[1] == named("eager")
+
+
 def with_log_sum_exp(
     query: Tensor, key: Tensor, value: Tensor, return_lse: bool = False, *, by: float = 1.0
 ) -> Any:
@@ -209,3 +238,18 @@ def test_doubles_in_single_precision_break_one_law(function: Any, more: list[str
     laws = ("doubles-are-computed-as-doubles", "float-sixty-four-is-left-alone")
     verdict = verify(function, profile="quick", laws=laws)
     assert {row.name for row in verdict.broken} == {"doubles-are-computed-as-doubles", *more}
+
+
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16])
+def test_single_precision_that_is_computed_in_sixteen_bits_is_told(narrow: torch.dtype) -> None:
+    """As kernels that narrow what they are given do; the laws break all the same."""
+
+    def narrowed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return in_single_precision(query.to(narrow), key.to(narrow), value.to(narrow)).to(query.dtype)
+
+    name = str(narrow).removeprefix("torch.")
+    verdict = verify(Attention(narrowed), profile="quick", dtype="float32", laws="output-is-within")
+    assert verdict.verdict == "breaks"
+    assert any(note.startswith(f"float32 is computed in {name}: rounding") for note in verdict.notes)
+    right = verify(Attention(in_single_precision), profile="quick", dtype="float32", laws="output-is-within")
+    assert not any("is computed in" in note for note in right.notes)

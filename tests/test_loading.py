@@ -205,9 +205,17 @@ class PositionalEncoding(nn.Module):
         return x
 
 
+class MiniT5(nn.Module):
+    def forward(
+        self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        return decoder_input_ids
+
+
 @pytest.mark.parametrize(
     ("kind", "role"),
     [
+        (MiniT5, "seq2seq, or"),
         (BertLike, "encoder, with a module around it"),
         (Patches, "vision"),
         (PositionalEncoding, "sinusoidal or rotary, with a function around it"),

@@ -160,3 +160,30 @@ def test_what_load_raises_is_said_of_it() -> None:
 
     with pytest.raises(SubjectError, match=r"no such weight \(in the declared load, for 2 heads, 2 of key"):
         prepared(MultiHeadAttention(Plain, load=load, d_model=4, num_heads=2))
+
+
+class ToAnother(Plain):
+    """Attention to another sequence, whose padding is its only mask."""
+
+    def forward(self, x: Tensor, context: Tensor, context_mask: Tensor | None = None) -> Any:  # type: ignore[override]
+        return super().forward(x, context, context, None if context_mask is None else context_mask[:, None])
+
+
+class HidesTooLate(ToAnother):
+    """Weights are masked after the softmax, and do not sum to one."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        self.hidden = None if mask is None else mask[:, None]
+        return scores
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        weights = super().weigh(scores)
+        return weights if self.hidden is None else weights * self.hidden
+
+
+@pytest.mark.parametrize(("module", "verdict"), [(ToAnother, "conforms"), (HidesTooLate, "breaks")])
+def test_the_only_mask_of_a_cross_attention_is_judged(module: type[nn.Module], verdict: str) -> None:
+    """Under the name of a mask of another sequence, where the module has no other."""
+    judged = verify(MultiHeadAttention(module), profile="quick", laws=("masks/",))
+    assert judged.verdict == verdict, repr(judged)
+    assert any(row.outcome == "holds" for row in judged.laws)

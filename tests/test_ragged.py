@@ -152,6 +152,17 @@ def test_a_pack_gives_an_output_for_each_sequence(name: str) -> None:
         assert not within(output, subject.expected(part), subject.bound(part)).broken
 
 
+def test_that_a_pack_ends_where_its_tensors_do_can_be_declared() -> None:
+    """One whose last sequence reaches to the end of the buffer breaks a law by default, and claims nothing then."""
+    fault = FAULTS["packs/last-reaches-to-the-end"]
+    law = all_laws()["attention/ragged/tokens-behind-a-pack-do-not-matter"]
+    outcomes = [
+        engine_of(fault.declaration().but(spare_tokens=spare), TINY).judge(law).outcome
+        for spare in (True, False)
+    ]
+    assert outcomes == ["breaks", "not-applicable"]
+
+
 def test_tokens_behind_the_last_sequence_may_be_refused() -> None:
     """The reference says that the last sequence does not end with the last token."""
     subject = prepared("reference-packed")

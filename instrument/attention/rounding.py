@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -37,8 +38,14 @@ IN_FLOAT32_NOTE = (
     "where it is meant, declare dtypes without float64: --declare dtypes={}; or in Python arithmetic="
     "{{'float64': replace(named('native'), inputs='float32')}}"
 )
+IN_16_BITS_NOTE = (
+    "float32 is computed in {0}: rounding its inputs to {0} changes no bit of the output; compute in float32, or where "
+    "it is meant, declare dtypes without it: --declare dtypes={1}"
+)
 HALF = 0.5
 """Between what eager code shows on constant values, at most 0.37 of its bound, and opwise code, at least 0.56."""
+COARSE = 2.0**-4
+"""Of the largest number of an output: far more than rounding to 16 bits takes."""
 SINK = 5.3
 """A score far above those of normal numbers, beside which the weights are no subnormal numbers of float16."""
 
@@ -59,6 +66,9 @@ def arithmetic_of(
     if dtype == "float64" and _computes_in_float32(trial):
         others = ",".join(each for each in trial.dtypes if each != "float64")
         return IN_FLOAT32, Hint(IN_FLOAT32_NOTE.format(others or "float32"))
+    if dtype == "float32" and (narrow := _format_of_float32(trial)):
+        others = ",".join(each for each in trial.dtypes if each in LOW_PRECISION)
+        return named("native"), Hint(IN_16_BITS_NOTE.format(narrow, others or narrow))
     if dtype not in LOW_PRECISION:
         return shown_by_large_numbers(trial, dtype)
     model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)
@@ -84,6 +94,23 @@ def _computes_in_float32(trial: AttentionSubject) -> bool:
     return all(off) and not any(as_float32)
 
 
+def _format_of_float32(trial: AttentionSubject) -> str:
+    """The format of 16 bits that float32 inputs are rounded to, and the output with them; '' where there is none."""
+    x = built(trial, PLAIN.but(dtype="float32", seed=1))
+    with suppress(LawBroken, NotApplicable):
+        output, exact = trial(x), trial.expected(x)
+        if bool(((output - exact).abs() > COARSE * exact.abs().max()).any()):
+            return ""  # It is wrong by more than such rounding, which is for laws to say.
+        for name in LOW_PRECISION:
+            narrow = getattr(torch, name)
+            rounded = {each: getattr(x, each).to(narrow).float() for each in ("query", "key", "value")}
+            if torch.equal(output, output.to(narrow).float()) and torch.equal(
+                trial(x.but(**rounded)), output
+            ):
+                return name
+    return ""
+
+
 def infer_arithmetic(
     trial: AttentionSubject, dtype: str, seed: int, in_float32: Arithmetic | None = None
 ) -> tuple[Arithmetic, float]:
@@ -94,21 +121,43 @@ def infer_arithmetic(
     case that asks for a wide model counts if it is right in float32.
     """
     cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(TRIES)]
-
-    def fitted(models: Sequence[Arithmetic]) -> tuple[Arithmetic, float]:
-        return narrowest(
-            models,
-            cases,
-            lambda case, model: _ratio(trial, case, dtype, model),
-            lambda case: (
-                in_float32 is None or _ratio(trial, case.but(dtype="float32"), "float32", in_float32) <= 1
-            ),
-        )
-
-    model, ratio = fitted(INFERRED)
-    if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_more(trial, dtype, model):
-        return fitted(INFERRED[-1:])
+    model, ratio, unexplained = _fitted(trial, dtype, INFERRED, cases, in_float32)
+    backward = True
+    if unexplained:  # Wrong gradients say nothing of how the output is rounded.
+        models = INFERRED[INFERRED.index(model) :]
+        by_outputs, of_outputs, _ = _fitted(trial, dtype, models, unexplained, in_float32, backward=False)
+        if of_outputs <= 1:
+            worst = max(ratio, of_outputs) if ratio <= 1 else of_outputs
+            model, ratio, backward = by_outputs, worst, False
+    if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_more(trial, dtype, model, backward=backward):
+        return _fitted(trial, dtype, INFERRED[-1:], cases, in_float32, backward=backward)[:2]
     return model, ratio
+
+
+def _fitted(
+    trial: AttentionSubject,
+    dtype: str,
+    models: Sequence[Arithmetic],
+    cases: Sequence[Case],
+    in_float32: Arithmetic | None,
+    *,
+    backward: bool = True,
+) -> tuple[Arithmetic, float, list[Case]]:
+    """The narrowest model that fits, the largest error over bound, and the cases on which none did."""
+    explained: set[Case] = set()
+
+    def ratio(case: Case, model: Arithmetic) -> float:
+        found = _ratio(trial, case, dtype, model, backward=backward)
+        if found <= 1:
+            explained.add(case)
+        return found
+
+    def tells(case: Case) -> bool:
+        single = case.but(dtype="float32")
+        return in_float32 is None or _ratio(trial, single, "float32", in_float32, backward=backward) <= 1
+
+    model, worst = narrowest(models, cases, ratio, tells)
+    return model, worst, [case for case in cases if case not in explained]
 
 
 def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Case:
@@ -124,7 +173,9 @@ def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Cas
     return case.but(values=("large", "opposed")[number % 3 - 1]) if number % 3 else case
 
 
-def _rounds_the_sum_more_than_once(trial: AttentionSubject, dtype: str, model: Arithmetic) -> bool:
+def _rounds_the_sum_more_than_once(
+    trial: AttentionSubject, dtype: str, model: Arithmetic, *, backward: bool
+) -> bool:
     """Whether constant values come back with more than the output's own rounding, which is half of the bound.
 
     opwise stays within eager's bound but for one element in thousands; here it shows in each case.
@@ -134,13 +185,14 @@ def _rounds_the_sum_more_than_once(trial: AttentionSubject, dtype: str, model: A
         for number in range(3)
     ]
     return any(
-        _ratio(trial, fit(case.but(head_dim=8, value_dim=8), trial), dtype, model) > HALF for case in cases
+        _ratio(trial, fit(case.but(head_dim=8, value_dim=8), trial), dtype, model, backward=backward) > HALF
+        for case in cases
     )
 
 
-def _rounds_more(trial: AttentionSubject, dtype: str, model: Arithmetic) -> bool:
+def _rounds_more(trial: AttentionSubject, dtype: str, model: Arithmetic, *, backward: bool) -> bool:
     """Whether cases that are made for it show more roundings than drawn ones do."""
-    if _rounds_the_sum_more_than_once(trial, dtype, model):
+    if _rounds_the_sum_more_than_once(trial, dtype, model, backward=backward):
         return True
     return trial.has("sinks") and _takes_off_a_sink(trial, dtype, model)
 
@@ -165,13 +217,20 @@ def _takes_off_a_sink(trial: AttentionSubject, dtype: str, model: Arithmetic) ->
         return False  # A law will say what is wrong.
 
 
-def _ratio(trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic) -> float:
-    """The largest error over bound of one case under a model, forward and backward; 0 where it cannot be said."""
+def _ratio(
+    trial: AttentionSubject, case: Case, dtype: str, model: Arithmetic, *, backward: bool = True
+) -> float:
+    """The largest error over bound of one case under a model; 0 where it cannot be said.
+
+    backward: of gradients too.
+    """
     subject = trial.but(dtypes=(dtype,), arithmetic={dtype: model})
     x = build(case, trial.alignment, dead_rows=DEAD_ROWS not in trial.avoids)
     ratios = [0.0]
     try:
         ratios = [within(subject(x), subject.expected(x), subject.bound(x)).ratio]
+        if not backward:
+            return max(ratios)
         found = subject.gradients(x)
         if subject.claims_gradients(x):
             exact, bounds = x.problem.gradients(x.cotangent.double()), subject.gradient_bounds(x)

@@ -1,10 +1,12 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from headcheck.attention.answers import Answer
 from headcheck.attention.edge import Arguments
@@ -171,6 +173,18 @@ def gradients_after_a_change(
     except SubjectRaised:  # As autograd does where a saved tensor is of another version.
         return None
     return _by_name(subject, x, found)
+
+
+def is_checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
+    """Whether a call goes through torch.utils.checkpoint, which computes again from its inputs as they are by then."""
+    seen: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_filename))
+    try:
+        _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
+    finally:
+        sys.setprofile(before)
+    return checkpoint.__file__ in seen
 
 
 def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:

@@ -126,13 +126,13 @@ def require_writable(path: str | Path | None, option: str = "--json") -> None:
         file.unlink()
 
 
-def write_json(path: str | None, verdict: Any, **beside: Any) -> bool:
-    """Write the verdict where it was asked for, and what is to stand beside it; False where that failed."""
+def write_json(path: str | None, text: str) -> bool:
+    """Write a verdict where it was asked for; False where that failed."""
     try:
         if path == "-":
-            print(verdict.to_json(**beside))
+            print(text)
         elif path is not None:
-            Path(path).write_text(verdict.to_json(**beside) + "\n", encoding="utf-8")
+            Path(path).write_text(f"{text}\n", encoding="utf-8")
     except OSError as problem:
         say(f"headcheck: cannot write --json {path}: {problem.strerror}; the verdict stands above")
         return False

@@ -86,4 +86,4 @@ def run(arguments: argparse.Namespace) -> int:
         show(verdict, console)
     if verdict.unfinished:
         say(f"headcheck: {verdict.unfinished}")
-    return verdict.exit_code if write_json(arguments.json, verdict) else 2
+    return verdict.exit_code if write_json(arguments.json, verdict.to_json()) else 2

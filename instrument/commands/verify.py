@@ -1,9 +1,10 @@
 """`headcheck verify`, the default: judge a subject by the laws of its role."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from headcheck.commands._shared import (
     MOST_PROCESSES,
@@ -42,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--law", metavar="PART", action="append", default=[], help="only laws whose id contains PART"
     )
     parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at the first broken law")
-    parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the verdict as JSON, those of several subjects as a list; - is stdout",
+    )
     parser.add_argument(
         "--baseline", metavar="FILE", help="known deviations (TOML): only what is not listed there fails"
     )
@@ -66,8 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.loading import require_findable
 
     several = len(arguments.subjects) > 1
-    if several and arguments.json:
-        raise HeadcheckError("--json holds one verdict: give one SUBJECT, or a command for each")
     if arguments.exitfirst and arguments.baseline:
         raise HeadcheckError("--baseline needs every law: leave out --exitfirst, which stops at the first")
     if arguments.fuzz and arguments.seed is None:
@@ -77,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     for subject in arguments.subjects if several else ():
         require_findable(subject)  # A word that was mistyped is told before the work.
     if not several:
-        return _judged(arguments, arguments.subjects[0], known)[0]
+        exit_code, _, text = _judged(arguments, arguments.subjects[0], known)
+        return exit_code if write_json(arguments.json, text) else 2
     return _judged_in_turn(arguments, known)
 
 
@@ -86,30 +90,46 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
     from headcheck.console import summary
     from headcheck.ranking import most_telling_first
 
-    exit_codes, lines = [], []
+    exit_codes, lines, texts = [], [], []
     for subject in arguments.subjects:
         try:
-            exit_code, compared = _judged(arguments, subject, known)
+            exit_code, compared, text = _judged(arguments, subject, known)
             line, enough = summary(compared.verdict), compared.verdict.interrupted
             if compared.new:
                 line += f"; first {most_telling_first(compared.new)[0].id}"
         except HeadcheckError as problem:
             exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
             line = f"could not be judged: {problem}"
+            text = json.dumps({"subject": subject, "verdict": "untested", "error": str(problem)}, indent=2)
         exit_codes.append(exit_code)
         lines.append(f"{subject}: {line}")
+        texts.append(text)
+        if arguments.json != "-" and not write_json(arguments.json, _listed(texts)):
+            exit_codes.append(2)  # What is known so far is written after each.
         if not arguments.quiet:
-            print()
+            print(file=_told_to(arguments))
         if enough or (exit_code and arguments.exitfirst):
             break
-    print(*lines, sep="\n")
+    print(*lines, sep="\n", file=_told_to(arguments))
+    if arguments.json == "-":
+        write_json("-", _listed(texts))
     return min(exit_codes, key=(1, 2, 0).index)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Verdicts as one list of JSON."""
+    return "[" + ",\n".join(texts) + "]"
+
+
+def _told_to(arguments: argparse.Namespace) -> TextIO:
+    """Where tables and lines go: not among the JSON."""
+    return sys.stderr if arguments.json == "-" else sys.stdout
 
 
 def _judged(
     arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None
-) -> tuple[int, "Compared"]:
-    """One subject: the exit code, and the verdict beside what is known of it."""
+) -> tuple[int, "Compared", str]:
+    """One subject: the exit code, the verdict beside what is known of it, and both as JSON."""
     from headcheck.baseline import compare
     from headcheck.console import plain_console, short, show
     from headcheck.isolation import Workers
@@ -125,7 +145,7 @@ def _judged(
             workers, arguments.law, progress, arguments.fuzz or 0.0, exit_first=arguments.exitfirst
         )
     compared = compare(verdict, known or (), narrowed=bool(arguments.dtype))
-    console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
+    console = plain_console(_told_to(arguments))
     if not arguments.quiet:
         show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
     elif len(arguments.subjects) == 1:
@@ -135,4 +155,4 @@ def _judged(
     if known is not None:
         exit_code, beside = compared.exit_code, {"baseline": compared.as_dict(arguments.baseline)}
         print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code if write_json(arguments.json, verdict, **beside) else 2, compared
+    return exit_code, compared, verdict.to_json(**beside)

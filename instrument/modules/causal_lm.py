@@ -225,9 +225,9 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             found.append(logits)
         return torch.cat(found, dim=1)
 
-    def side_by_side(self, x: TokenInputs, sizes: list[int]) -> Tensor:
-        """The logits of documents of these sizes in one sequence, told apart by their positions."""
-        positions = torch.cat([torch.arange(size) for size in sizes]).expand(len(x.tokens), -1)
+    def side_by_side(self, x: TokenInputs, sizes: list[list[int]]) -> Tensor:
+        """The logits of documents of these sizes in each sequence, told apart by their positions."""
+        positions = torch.stack([torch.cat([torch.arange(size) for size in row]) for row in sizes])
         kept = {"use_cache": False} if self.places["use_cache"] else {}
         asked = self.masks(self._real(x), x.length) | {"position_ids": positions.to(self.device)}
         with torch.no_grad():
@@ -366,6 +366,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
             *subject.settle_batch(lambda batch: _plain(batch, 3), subject.module),
             *token_caches.find(subject, plain, _padded("left")),
             *token_hints.of_axes_and_masks(subject, plain),
+            *token_hints.unrecognised(subject, inputs=1),
         ]
 
     def sound(self, subject: CausalLMSubject) -> bool:

@@ -16,7 +16,7 @@ from headcheck.modules.masks import ROWS, WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
-from headcheck.modules.token_hints import are_alike
+from headcheck.modules.token_hints import are_alike, settle_pad, unrecognised
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.signatures import needed_by, parameters_of
@@ -368,11 +368,13 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
         return case.but(batch=subject.rows(case.batch), **lengths)
 
     def notes(self, subject: Seq2SeqSubject) -> list[str]:
+        settle_pad(subject, lambda source: PairInputs(None, source, torch.ones_like(source[:, :2])))
         return [
             *settled_masks(subject, _find_forms, _padding_is_nothing, call="padded call"),
             *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)),
             *subject.settle_batch(lambda batch: _plain(batch, 3, 3), subject.module),
+            *unrecognised(subject, inputs=2),
         ]
 
     def sound(self, subject: Seq2SeqSubject) -> bool:

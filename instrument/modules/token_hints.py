@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.signatures import not_recognised
 from headcheck.verdict import Hint
 
 if TYPE_CHECKING:  # It imports this module.
@@ -15,6 +17,8 @@ if TYPE_CHECKING:  # It imports this module.
 
 ALIKE = 1e-3
 """The share of the largest number up to which logits are alike: a wrong order of axes moves far more."""
+OTHER = 4
+"""A token that is not taken for padding."""
 LENGTH_FIRST = (
     "sequences change the logits of those beside them, and do not where tokens are (length, batch): where that is "
     "meant, name a function around it that exchanges both axes of tokens and of logits"
@@ -38,6 +42,34 @@ def are_alike(
         return not subject.close(subject(one)[:1, kept], subject(other)[:1, among], other).broken
     except (LawBroken, NotApplicable):
         return False
+
+
+def settle_pad(subject: Any, reading: Callable[[Tensor], Any]) -> None:
+    """Take token 0 or 1 for padding where it alone changes nothing behind a source: the module makes its own mask.
+
+    subject: of a role with a source. reading: the inputs of a source.
+    """
+    if subject.pad is not None or subject.has("source_is_real") or subject.source_vocab <= OTHER:
+        return
+
+    def is_nothing(token: int) -> bool:
+        return are_alike(subject, reading(torch.tensor([[2, 3, token]])), reading(torch.tensor([[2, 3]])))
+
+    unseen = [token for token in (0, 1) if is_nothing(token)]
+    if len(unseen) == 1 and not is_nothing(OTHER):
+        (subject.unseen,) = unseen
+        for counted in ("vocab", "source_vocab"):  # Without the token that is padding.
+            vars(subject).pop(counted, None)
+
+
+def unrecognised(subject: Any, inputs: int) -> list[str]:
+    """A note on the parameters after so many inputs that nothing is given to: those of a cache are never tried."""
+    unknown = not_recognised(subject.function, subject.places.values(), inputs)
+    if not unknown:
+        return []
+    said = f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"
+    of_cache = "step" in subject.FEATURES and not subject.has("step")
+    return [f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
 
 
 def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:

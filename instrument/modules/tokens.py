@@ -108,6 +108,8 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
         self.forms = {name: next(self._forms(name)) for name in masks}
         self.max_length = self.declaration.max_length
+        self.unseen: int | None = None
+        """The token that was found to be padding to the module, by what it changes."""
         asked = parameters_of(self.function) or {}
         self.required = frozenset(
             argument
@@ -130,7 +132,7 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         marked = [
             each for each in (*(table.padding_idx for table in self.tables), *said) if type(each) is int
         ]
-        return next(iter(marked), None) if declared is None else declared
+        return next(iter(marked), self.unseen) if declared is None else declared
 
     def pad_notes(self) -> list[str]:
         """A note on a token that is padding to the module, where no mask is given and it is not declared."""

@@ -133,9 +133,12 @@ def the_order_of_a_pack_does_not_matter(attention: AttentionSubject, x: Inputs) 
     needs=("lengths",),
     given=_SEVERAL,
     share=0.5,
+    unless=("spare_tokens=False",),
 )
 def tokens_behind_a_pack_do_not_matter(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Tokens behind the last sequence of a pack are refused, or change nothing."""
+    if not attention.declaration.spare_tokens:
+        raise NotApplicable("a pack ends where its tensors do, as declared")
     parts = _sequences(attention, x)
     plain = ragged.outputs(attention, parts)
     try:

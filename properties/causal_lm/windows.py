@@ -77,15 +77,19 @@ def the_furthest_token_in_reach_counts(model: CausalLMSubject, x: TokenInputs) -
 
 @law(
     source="Krell et al. 2021, section 3.2: sequences packed into one are kept apart by mask and positions",
-    formula="f([a, b], positions [0.., 0..]) = [f(a), f(b)]",
-    guards="A document that sees the one before it; a window or a sink counted over the border.",
+    formula="f([a, b], positions [0.., 0..]) = [f(a), f(b)], in each row of a batch where it is cut",
+    guards="A document that sees the one before it; a window or a sink counted over the border; the borders of the first "
+    "row for all rows.",
     needs=("packed",),
-    given=(at_least(length=2),),
+    given=(at_least(batch=2, length=4),),
 )
 def documents_in_one_sequence_are_each_alone(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """Two documents in one sequence, whose positions begin anew, have the logits that each has alone."""
-    sizes = [x.cut, x.length - x.cut]
-    together = torch.split(model.side_by_side(x, sizes), sizes, dim=1)
-    for found, tokens in zip(together, torch.split(x.tokens, sizes, dim=1), strict=True):
-        alone = x.but(tokens=tokens)
-        yield model.close(found, model(alone), alone, "logits of a document")
+    cuts = [1 + (x.cut + row) % (x.length - 1) for row in range(len(x.tokens))]
+    sizes = [[cut, x.length - cut] for cut in cuts]
+    together = model.side_by_side(x, sizes)
+    for row, of_row in list(enumerate(sizes))[:2]:
+        found, tokens = (torch.split(each[row : row + 1], of_row, dim=1) for each in (together, x.tokens))
+        for logits, document in zip(found, tokens, strict=True):
+            alone = x.but(tokens=document)
+            yield model.close(logits, model(alone), alone, "logits of a document")

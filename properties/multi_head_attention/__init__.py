@@ -8,6 +8,7 @@ FAMILIES = (
     "dropout",
     "returned",
     "masks",
+    "padding",
     "autocast",
     "heads",
     "scores",

@@ -1122,6 +1122,21 @@ def packed_documents_seen() -> nn.Module:
 
 
 @wrong(
+    "Documents are told apart by the positions of the first sequence, in all of them.",
+    breaks="windows/documents-in-one-sequence-are-each-alone",
+    packed=True,
+)
+def borders_of_the_first_sequence() -> nn.Module:
+    class FirstForAll(Packing):
+        def mask(self, real: Tensor, new: int) -> Tensor:
+            if self.remembered is not None:
+                self.remembered = self.remembered[:1].expand(len(real), -1)
+            return super().mask(real, new)
+
+    return FirstForAll()
+
+
+@wrong(
     "One of two ways leaves the scale out.",
     breaks="variants/every-variant-gives-the-same",
     variants={"other": other},

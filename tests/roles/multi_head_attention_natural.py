@@ -96,3 +96,16 @@ class MasksRepeatedInTheOtherOrder(Plain):
         flat = scores.transpose(0, 1).flatten(0, 1)
         repeated = mask.expand(len(scores), -1, -1).repeat_interleave(self.num_heads, dim=0)
         return flat.masked_fill(~repeated, -torch.inf).unflatten(0, (self.num_heads, -1)).transpose(0, 1)
+
+
+@wrong(
+    "Keys go by in blocks of 16, and a block that is padding in the first sequence is skipped in all.",
+    breaks="padding/a-padded-batch-gives-what-each-sequence-gives-alone",
+)
+class SkipsByTheFirstSequence(Full):
+    def biases(self, raw: Tensor, *masks: Any) -> Any:
+        for bias in super().biases(raw, *masks):
+            blocks = bias.broadcast_to(raw.shape)[:1].split(16, dim=-1)
+            skipped = [torch.where((block == -torch.inf).all(), -torch.inf, 0.0) for block in blocks]
+            widths = torch.tensor([block.shape[-1] for block in blocks])
+            yield bias + torch.stack(skipped).repeat_interleave(widths).to(bias.dtype)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair
 
 
@@ -57,3 +57,29 @@ def sources_put_back_by_the_order() -> nn.Module:
         return Pair.encode(self, source[order], real[order])[order]
 
     return Pair(encode=encode)
+
+
+class _OfItsTokens(Pair):
+    """Token 0 is padding, and the masks are made of the tokens: of the target, as in many tutorials, along its rows."""
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+        return self.decode(target, self.encode(source, source != 0), target != 0, source != 0)
+
+    def target_mask(self, real: Tensor) -> Tensor:
+        return real[:, None, :, None] & self.causal(real.shape[1])
+
+
+@right("Token 0 is padding, and the masks are made of the tokens.")
+def masks_of_its_tokens() -> nn.Module:
+    return _OfItsTokens()
+
+
+@wrong(
+    "Masks are made of the tokens, and that of the target leaves the causal one out.",
+    breaks="target/later-targets-do-not-matter",
+)
+def masks_of_its_tokens_alone() -> nn.Module:
+    def target_mask(self: Pair, real: Tensor) -> Tensor:
+        return real[:, None, :, None].expand(-1, -1, -1, real.shape[1])
+
+    return _OfItsTokens(target_mask=target_mask)

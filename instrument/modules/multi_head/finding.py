@@ -74,7 +74,12 @@ def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
 
 
 def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
-    place, declared, found = subject.places["attn_mask"], subject.declaration, subject.found
+    places, declared, found = subject.places, subject.declaration, subject.found
+    if (
+        not places["attn_mask"] and not places["key_mask"]
+    ):  # Attention to another sequence alone, and its only mask.
+        places["attn_mask"], places["cross_mask"] = places["cross_mask"], None
+    place = places["attn_mask"]
     if not place or declared.masks == ():
         subject.places["cross_mask"] = None
         return
