@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
@@ -215,12 +216,13 @@ def _ratio(row: LawResult) -> str:
 
 
 def _same_break(rows: Iterable[LawResult]) -> list[tuple[LawResult, list[LawResult]]]:
-    """Rows that were broken by one and the same exception belong together."""
+    """Rows that were broken by one exception, whatever sizes it names, or by one number of one case belong together."""
     groups: dict[str, tuple[LawResult, list[LawResult]]] = {}
     for row in rows:
         example = row.counterexample
         thrown = example is not None and example.what in ("call", "process")
-        key = "hung" if row.hung else row.reason if thrown else row.id
+        seen = row.id if example is None or not example.case else f"{example.case}: {row.reason}"
+        key = "hung" if row.hung else re.sub(r"\d+", "#", row.reason) if thrown else seen
         if key in groups:
             groups[key][1].append(row)
         else:

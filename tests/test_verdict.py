@@ -239,10 +239,30 @@ def test_one_exception_is_shown_once() -> None:
     assert "The same breaks 1 more law: a/other" in text
 
 
+def test_one_number_of_one_case_is_shown_once() -> None:
+    """And one exception that names other sizes; another case with the same number is another break."""
+    other = replace(BREAKS, id="attention/b/other")
+    assert str(a_verdict(BREAKS, other)).count("BREAKS attention/") == 1
+    assert BREAKS.counterexample is not None
+    elsewhere = replace(other, counterexample=replace(BREAKS.counterexample, case="kv_len=9"))
+    assert str(a_verdict(BREAKS, elsewhere)).count("BREAKS attention/") == 2
+    thrown = [
+        replace(BREAKS, id=f"attention/{size}/one", reason=message, counterexample=example)
+        for size in (3, 40)
+        for message in (f"output has shape ({size}, 1), expected (2, 1)",)
+        for example in (Counterexample(f"kv_len={size}", "replay it", "call", message=message),)
+    ]
+    assert str(a_verdict(*thrown)).count("BREAKS attention/") == 1
+
+
 def test_what_is_not_told_in_full_is_a_line_for_each_family() -> None:
     """One fault breaks many laws: the list stays short, and --verbose has each."""
+    assert BREAKS.counterexample is not None
     rows = [
-        replace(BREAKS, id=f"attention/{name}") for name in ("a/one", "b/one", "c/one", "c/two", "c/three")
+        replace(
+            BREAKS, id=f"attention/{name}", counterexample=replace(BREAKS.counterexample, case=f"seed={name}")
+        )
+        for name in ("a/one", "b/one", "c/one", "c/two", "c/three")
     ]
     folded, whole = io.StringIO(), io.StringIO()
     show(a_verdict(*rows), plain_console(folded))
