@@ -161,7 +161,7 @@ class Probe:
 
 
 PROBES: list[Probe] = []
-OF_ALWAYS = {"default_scale": "scale", "scale_with_causal": "scale"}
+OF_ALWAYS = {"default_scale": "scale", "scale_with_causal": "scale", "window_of_every_call": "window"}
 """Probes of what every call may have, by other names than its own."""
 
 

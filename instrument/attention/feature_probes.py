@@ -8,7 +8,6 @@ from typing import Any
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
 from headcheck.attention.hints import (
     band_by_a_default,
-    band_of_every_call,
     given_in_an_empty_window,
     is_inf_without_keys,
 )
@@ -49,11 +48,8 @@ def further_features(bench: Bench) -> Iterator[Finding]:
 
 @probe()
 def window_of_every_call(bench: Bench) -> Found:
-    """Whether a query sees a window in every call, which no argument says."""
-    always, band = bench.declaration.always, band_of_every_call(bench.subject())
-    if band is not None:
-        return Finding("always", {**always, "window": band}, "a call of 48 tokens is right only so")
-    named = band_by_a_default(bench.subject())
+    """Whether a query sees a window in every call, by the default of a parameter that no call of a probe reaches."""
+    always, named = bench.declaration.always, band_by_a_default(bench.subject())
     return Finding("always", {**always, "window": named[1]}, f"as {named[0]} says") if named else iter(())
 
 

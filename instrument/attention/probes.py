@@ -18,7 +18,7 @@ from torch import Tensor
 from headcheck import inference
 from headcheck.arithmetic import MODELS
 from headcheck.attention.bench import Bench, Finding, Found, as_asked, probe
-from headcheck.attention.hints import read_as_the_other
+from headcheck.attention.hints import band_of_every_call, read_as_the_other
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
 from headcheck.attention.notes import mask_candidates, unrecognised_note
@@ -60,6 +60,9 @@ def layout(bench: Bench) -> Iterator[Finding]:
     yield Finding("layout", found.layout, "equal scores average the values over the sequence axis")
     if found.output_layout:
         yield Finding("output_layout", found.output_layout, "the order of the axes of the output")
+    always = bench.declaration.always
+    if (band := band_of_every_call(bench.subject())) is not None:
+        yield Finding("always", {**always, "window": band}, "a call of 48 tokens is right only so")
 
 
 @probe(compared="value_dim other than head_dim", otherwise="True")
