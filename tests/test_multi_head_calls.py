@@ -187,3 +187,26 @@ def test_the_only_mask_of_a_cross_attention_is_judged(module: type[nn.Module], v
     judged = verify(MultiHeadAttention(module), profile="quick", laws=("masks/",))
     assert judged.verdict == verdict, repr(judged)
     assert any(row.outcome == "holds" for row in judged.laws)
+
+
+class ToAnotherOrItself(ToAnother):
+    """Without another sequence the mask of its padding plays no part."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None
+    ) -> Any:
+        return super().forward(x, x) if context is None else super().forward(x, context, context_mask)
+
+
+class HidesItsMemory(ToAnother):
+    """By torch's name of the mask, in which True hides; a query without keys sees all of them."""
+
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor | None = None) -> Any:  # type: ignore[override]
+        return super().forward(x, memory, None if memory_mask is None else ~memory_mask)
+
+
+@pytest.mark.parametrize("module", [ToAnotherOrItself, HidesItsMemory])
+def test_a_mask_of_another_sequence_is_read_as_it_is_meant(module: type[nn.Module]) -> None:
+    """It is not given where there is no other sequence, and True means what it means by that name."""
+    judged = verify(MultiHeadAttention(module), profile="quick")
+    assert judged.conforms, repr(judged)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -176,10 +177,15 @@ def gradients_after_a_change(
 
 
 def is_checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
-    """Whether a call goes through torch.utils.checkpoint, which computes again from its inputs as they are by then."""
-    seen: list[str] = []
-    before = sys.getprofile()
-    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_filename))
+    """Whether a call goes through torch.utils.checkpoint, which computes again from its inputs as they are by then.
+
+    It is not seen where a profiler of C watches this process, which could not be put back.
+    """
+    seen: set[str] = set()
+    before: Any = sys.getprofile()
+    if before is not None and not callable(before):
+        return False
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename))
     try:
         _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
     finally:

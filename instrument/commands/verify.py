@@ -91,28 +91,33 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
     from headcheck.ranking import most_telling_first
 
     exit_codes, lines, texts = [], [], []
-    for subject in arguments.subjects:
-        try:
-            exit_code, compared, text = _judged(arguments, subject, known)
-            line, enough = summary(compared.verdict), compared.verdict.interrupted
-            if compared.new:
-                line += f"; first {most_telling_first(compared.new)[0].id}"
-        except HeadcheckError as problem:
-            exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
-            line = f"could not be judged: {problem}"
-            text = json.dumps({"subject": subject, "verdict": "untested", "error": str(problem)}, indent=2)
-        exit_codes.append(exit_code)
-        lines.append(f"{subject}: {line}")
-        texts.append(text)
-        if arguments.json != "-" and not write_json(arguments.json, _listed(texts)):
-            exit_codes.append(2)  # What is known so far is written after each.
-        if not arguments.quiet:
-            print(file=_told_to(arguments))
-        if enough or (exit_code and arguments.exitfirst):
-            break
-    print(*lines, sep="\n", file=_told_to(arguments))
-    if arguments.json == "-":
-        write_json("-", _listed(texts))
+    to_stdout = arguments.json == "-"
+    try:
+        for subject in arguments.subjects:
+            try:
+                exit_code, compared, text = _judged(arguments, subject, known)
+                line, enough = summary(compared.verdict), compared.verdict.interrupted
+                if compared.new:
+                    line += f"; first {most_telling_first(compared.new)[0].id}"
+            except HeadcheckError as problem:
+                exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
+                line = f"could not be judged: {problem}"
+                text = json.dumps(
+                    {"subject": subject, "verdict": "untested", "error": str(problem)}, indent=2
+                )
+            exit_codes.append(exit_code)
+            lines.append(f"{subject}: {line}")
+            texts.append(text)
+            if not to_stdout and not write_json(arguments.json, _listed(texts)):  # What is known so far.
+                exit_codes.append(2)
+            if not arguments.quiet:
+                print(file=_told_to(arguments))
+            if enough or (exit_code and arguments.exitfirst):
+                break
+    finally:  # Whoever ends it keeps what was judged.
+        print(*lines, sep="\n", file=_told_to(arguments))
+        if to_stdout and not write_json("-", _listed(texts)):
+            exit_codes.append(2)
     return min(exit_codes, key=(1, 2, 0).index)
 
 

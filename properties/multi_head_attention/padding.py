@@ -33,8 +33,9 @@ def a_padded_batch_gives_what_each_sequence_gives_alone(
     batch, kv_len = len(x.query), x.keys.shape[1]
     lengths = torch.randint(1, kv_len + 1, (batch,), generator=x.generator("lengths"))
     lengths[x.case.seed % batch] = kv_len
-    together = attention(x.but(is_real=torch.arange(kv_len) < lengths[:, None]))
+    padded = x.but(is_real=torch.arange(kv_len) < lengths[:, None])
+    together = attention(padded)
     for row, length in enumerate(lengths):
         order, own = torch.arange(int(length)), torch.tensor([row])
         alone = x.picked(own).with_keys(order)
-        yield attention.close_between(x.rows_of(together[own], order), attention(alone), x, alone)
+        yield attention.close_between(x.rows_of(together[own], order), attention(alone), padded, alone)

@@ -75,15 +75,14 @@ def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
 
 def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     places, declared, found = subject.places, subject.declaration, subject.found
-    if (
-        not places["attn_mask"] and not places["key_mask"]
-    ):  # Attention to another sequence alone, and its only mask.
+    if not (places["attn_mask"] or places["key_mask"]) and subject.required("key"):
+        # Attention to another sequence alone, and its only mask.
         places["attn_mask"], places["cross_mask"] = places["cross_mask"], None
     place = places["attn_mask"]
     if not place or declared.masks == ():
         subject.places["cross_mask"] = None
         return
-    means = ["keep"] if place != "attn_mask" else ["block", "keep"]
+    means = ["block", "keep"] if place in ("attn_mask", "memory_mask") else ["keep"]  # Torch's names.
     means = [declared.true_means] if declared.true_means else means
     kinds, shapes = declared.masks or ("boolean", "additive"), declared.mask_shapes or MASK_SHAPES
     outcome = _outcomes(build, subject, list(product(means, kinds, shapes)))
