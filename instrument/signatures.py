@@ -1,7 +1,7 @@
 """What a function's signature says of how it is called."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -111,3 +111,8 @@ def not_recognised(
     """
     after = [*(parameters_of(function) or {}).values()][inputs:]
     return [each for each in after if each.kind not in STARS and each.name not in given]
+
+
+def left_at_defaults(unknown: Iterable[inspect.Parameter]) -> str:
+    """What is said of such parameters."""
+    return f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"

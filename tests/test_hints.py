@@ -171,3 +171,32 @@ def test_a_window_that_leaves_no_keys_is_told_with_what_it_gives(fill: float, gi
     """Where there are no masks, no law of dead rows says so."""
     told = notes_of(partial(kernels.windows_alone, fill=fill))
     assert f"a window that leaves a query no keys is right with --declare empty_rows={gives}" in told
+
+
+class UnderAutocast(torch.autograd.Function):
+    """Weights times values, whose backward takes for granted that all are in one dtype."""
+
+    @staticmethod
+    def forward(context: Any, weights: Tensor, value: Tensor) -> Tensor:
+        context.save_for_backward(weights, value)
+        return torch.matmul(weights, value)
+
+    @staticmethod
+    def backward(context: Any, *cotangents: Tensor) -> tuple[Tensor, Tensor]:
+        (cotangent,), (weights, value) = cotangents, context.saved_tensors
+        of_weights, of_value = torch.empty_like(weights), torch.empty_like(value)
+        torch.matmul(cotangent, value.mT, out=of_weights)
+        torch.matmul(weights.mT, cotangent, out=of_value)
+        return of_weights, of_value
+
+
+def test_a_backward_that_fails_under_autocast_is_told_and_judged_where_that_is_declared() -> None:
+    """A call that is answered there and raises on its way back is no refusal in the words of one."""
+    attention = made_of(
+        lambda scores, value: UnderAutocast.apply(torch.softmax(scores.to(value), dim=-1), value)
+    )
+    assert "--declare autocast=True" in notes_of(attention)
+    assert "autocast" not in notes_of(made_of(lambda scores, value: torch.softmax(scores, dim=-1) @ value))
+    declared = headcheck.Attention(attention, autocast=True)
+    verdict = headcheck.verify(declared, laws="under-autocast-gradients", profile="quick", dtype="float32")
+    assert [row.outcome for row in verdict.laws] == ["breaks"]

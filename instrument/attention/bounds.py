@@ -14,7 +14,7 @@ scores and a one-hot softmax cost nothing. Masked keys enter nowhere.
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from jaxtyping import Float
@@ -75,6 +75,10 @@ class SubjectBounds:
         return torch.expm1(self.arithmetic.log_sum_exps * each)
 
 
+subject_bounds = lru_cache(maxsize=4)(SubjectBounds)
+"""The same, kept for who asks of the gradients after the output."""
+
+
 class ForwardBounds:
     """The largest |computed - exact| that the declared arithmetic explains. inf: anything may come out.
 
@@ -118,11 +122,11 @@ def forward_bounds(
     """
     if 0 in problem.attended.output.shape or 0 in problem.attended.weights.shape:
         return ForwardBounds(problem, ())
-    parties = [SubjectBounds(problem, arithmetic, dtype, tier(arithmetic, generic))]
+    parties = [subject_bounds(problem, arithmetic, dtype, tier(arithmetic, generic))]
     if dtype == torch.float64:
         own = Arithmetic()
         same = arithmetic == own
-        parties.append(parties[0] if same else SubjectBounds(problem, own, dtype, tier(own, generic)))
+        parties.append(parties[0] if same else subject_bounds(problem, own, dtype, tier(own, generic)))
     return ForwardBounds(problem, parties)
 
 

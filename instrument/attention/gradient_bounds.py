@@ -13,9 +13,9 @@ from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, Rounding
 from headcheck.attention.bounds import (
-    SubjectBounds,
     log_sum_exp_error,
     nan_to_inf,
+    subject_bounds,
     tier,
     where_defined,
 )
@@ -94,7 +94,7 @@ def _subject_gradient_bounds(
 ) -> GradientBounds:
     """dQ = scale dS K; dK = scale dS^T Q; dV = P^T dO: each is off by its left factor and by its sum."""
     rounding = arithmetic.rounding(dtype)
-    forward = SubjectBounds(problem, arithmetic, dtype, lam)
+    forward = subject_bounds(problem, arithmetic, dtype, lam)
     rows = forward.rows
     weights = _Pair(rows.weights, _weights_error(rows, rounding))
     d_weights = _d_weights(problem, cotangent, rows, rounding, lam)
@@ -144,7 +144,7 @@ def log_sum_exp_gradient_bounds(
         return bounds
     for model in (arithmetic, Arithmetic()) if dtype == torch.float64 else (arithmetic,):
         rounding = model.rounding(dtype)
-        rows = SubjectBounds(problem, model, dtype, None).rows
+        rows = subject_bounds(problem, model, dtype, None).rows
         exact = rows.weights * cotangent[..., None]
         error = _weights_error(rows, rounding) * cotangent.abs()[..., None]
         error = error + (3 * rounding.softmax.unit + 2 * rounding.probabilities.unit) * exact.abs()

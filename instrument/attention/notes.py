@@ -9,7 +9,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.signatures import not_recognised, parameters_of
+from headcheck.signatures import left_at_defaults, not_recognised, parameters_of
 
 INPUTS = ("query", "key", "value")
 NO_MASKS = ("len", "cache", "pos")
@@ -90,8 +90,7 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     unknown = not_recognised(trial.declaration.function, trial.arguments.values(), len(INPUTS))
     if not unknown:
         return ""
-    names, masks = [each.name for each in unknown], mask_candidates(trial)
-    said = f"parameters not recognised, left at their defaults: {', '.join(names)}"
+    said, masks = left_at_defaults(unknown), mask_candidates(trial)
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

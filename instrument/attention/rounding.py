@@ -1,23 +1,26 @@
 """How an attention function rounds, undeclared: the narrowest model of arithmetic that explains a few calls."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from random import Random
 
 import torch
+from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
-from headcheck.attention.inputs import build
+from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.merging import shown_by_large_numbers
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import LOW_PRECISION
 from headcheck.inference import TRIES, narrowest, told
+from headcheck.reference.attention import Gradients
 from headcheck.verdict import Hint
 
 INFERRED = (
@@ -145,9 +148,10 @@ def _fitted(
 ) -> tuple[Arithmetic, float, list[Case]]:
     """The narrowest model that fits, the largest error over bound, and the cases on which none did."""
     explained: set[Case] = set()
+    answered = lru_cache(maxsize=1)(lambda case: _answered(trial, case, dtype, backward=backward))
 
     def ratio(case: Case, model: Arithmetic) -> float:
-        found = _ratio(trial, case, dtype, model, backward=backward)
+        found = answered(case).ratio(model)
         if found <= 1:
             explained.add(case)
         return found
@@ -224,20 +228,51 @@ def _ratio(
 
     backward: of gradients too.
     """
-    subject = trial.but(dtypes=(dtype,), arithmetic={dtype: model})
+    return _answered(trial, case, dtype, backward=backward).ratio(model)
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """One case as the subject answered it, which every model is asked to explain."""
+
+    trial: AttentionSubject
+    x: Inputs
+    output: Tensor | None = None
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    parts: int = 1
+    """Into how many parts, added up in 16 bits, a gradient falls."""
+
+    def ratio(self, model: Arithmetic) -> float:
+        """The largest error over bound under a model; 0 where nothing was answered."""
+        if self.output is None:
+            return 0.0
+        x = self.x
+        subject = self.trial.but(arithmetic=dict.fromkeys(self.trial.dtypes, model))
+        ratios = [within(self.output, subject.expected(x), subject.bound(x)).ratio]
+        if self.gradients:
+            bounds = subject.gradient_bounds(x, parts=self.parts)
+            ratios += [
+                within(found, getattr(self._exact, name), getattr(bounds, name)).ratio
+                for name, found in self.gradients.items()
+            ]
+        return max(ratios)
+
+    @cached_property
+    def _exact(self) -> Gradients:
+        return self.x.problem.gradients(self.x.cotangent.double())
+
+
+def _answered(trial: AttentionSubject, case: Case, dtype: str, *, backward: bool) -> _Answered:
+    """The output, and the gradients where they are asked for and specified; what else is wrong, a law will say."""
+    subject = trial.but(dtypes=(dtype,), arithmetic={dtype: named("native")})
     x = build(case, trial.alignment, dead_rows=DEAD_ROWS not in trial.avoids)
-    ratios = [0.0]
-    try:
-        ratios = [within(subject(x), subject.expected(x), subject.bound(x)).ratio]
-        if not backward:
-            return max(ratios)
-        found = subject.gradients(x)
-        if subject.claims_gradients(x):
-            exact, bounds = x.problem.gradients(x.cotangent.double()), subject.gradient_bounds(x)
-            for name in ("query", "key", "value"):
-                observed = getattr(found, name)
-                if observed is not None:
-                    ratios.append(within(observed, getattr(exact, name), getattr(bounds, name)).ratio)
-    except (LawBroken, NotApplicable):
-        pass  # A law will say what is wrong.
-    return max(ratios)
+    answered = _Answered(subject, x)
+    with suppress(LawBroken, NotApplicable):
+        answered = replace(answered, output=subject(x))
+        if backward:
+            found = subject.gradients(x)
+            if subject.claims_gradients(x):
+                given = {name: getattr(found, name) for name in ("query", "key", "value")}
+                given = {name: each for name, each in given.items() if each is not None}
+                answered = replace(answered, gradients=given, parts=subject.parts_of_gradients(x))
+    return answered

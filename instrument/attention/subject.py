@@ -143,15 +143,21 @@ class AttentionSubject(Edge):
         return forward_bounds(x.problem, self.arithmetic_for(x), x.narrowest, generic=x.is_generic)
 
     def gradient_bounds(
-        self, x: Inputs, cotangent: Tensor | None = None, *, scores_cancel: bool = False
+        self,
+        x: Inputs,
+        cotangent: Tensor | None = None,
+        *,
+        scores_cancel: bool = False,
+        parts: int | None = None,
     ) -> GradientBounds:
         """How far each element of each gradient may be from the oracle's.
 
         scores_cancel: what is asked does not depend on the scores, so that how they are stored does not count.
+        parts: `parts_of_gradients`, where they were counted.
         """
         generic = x.is_generic and cotangent is None
         sent_back = x.cotangent if cotangent is None else cotangent
-        model, parts = self.arithmetic_for(x), self.parts_of_gradients(x)
+        model, parts = self.arithmetic_for(x), parts or self.parts_of_gradients(x)
         if scores_cancel:
             model = replace(model, scaled="float32+", scores="float32+")
         return gradient_bounds(

@@ -33,6 +33,7 @@ from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
 from headcheck.modules.copying import on_device
+from headcheck.verdict import Hint
 
 REFUSES_GRADIENTS = re.compile(r"numpy\(\) on Tensor that requires grad|support automatic differentiation")
 """What torch says where a step cannot be followed by gradients."""
@@ -44,6 +45,12 @@ NOT_ASKED_NOTE = (
     "fewer key heads than query heads were not tried, as no copy of this process can be made: where they are taken, "
     "declare grouped_heads=interleaved or tiled"
 )
+HALF_WAY_NOTE = (
+    "under torch.autocast a call is answered and its {why}: it is not judged there; where it is meant to be trained so, "
+    "--declare autocast=True makes that a broken law (torch.amp.custom_fwd and custom_bwd are the usual cure)"
+)
+BACKWARD = "backward"
+"""How it is told that not the call failed, but the way back from it."""
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
 TRIAL_S = 5.0
@@ -114,11 +121,12 @@ def _gradients(trial: AttentionSubject) -> Iterable[str]:
 def _autocast(trial: AttentionSubject) -> Iterable[str]:
     if trial.declaration.autocast is not None:
         return ()
-    if why := _fails_under_autocast(trial):
-        trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
-    else:
+    why = _fails_under_autocast(trial)
+    if not why:
         trial.found |= {"autocast"}
-    return ()
+        return ()
+    trial.refused["autocast"] = f"does not work under torch.autocast ({why})"
+    return [Hint(HALF_WAY_NOTE.format(why=why))] if why.startswith(BACKWARD) else []
 
 
 def _log_sum_exps(trial: AttentionSubject) -> Iterable[str]:
@@ -226,7 +234,7 @@ def _fails_under_autocast(trial: AttentionSubject) -> str | None:
     try:
         trial.gradients(x)
     except SubjectRaised as problem:
-        return f"backward {problem}"
+        return f"{BACKWARD} {problem}"
     except (LawBroken, NotApplicable):
         pass
     return None

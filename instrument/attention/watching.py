@@ -229,13 +229,16 @@ def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
     return between, torch.get_rng_state()
 
 
-def cotangent_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
-    """The gradient of the output that is sent back: a copy, and what it holds after the backward pass."""
+def around_backward(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""
     output, wanted = _followed(subject, x, subject.arguments_for(x))
     sent = x.cotangent.to(output).clone(memory_format=torch.contiguous_format)
-    before = sent.clone()
+    kept = [
+        ("gradient of the output", sent.clone(), sent),
+        ("output", output.detach().clone(), output.detach()),
+    ]
     _sent_back(subject, output, wanted, sent)
-    return before, sent
+    yield from kept
 
 
 def out_of_training(subject: AttentionSubject, x: Inputs) -> Tensor:

@@ -1,7 +1,7 @@
 """A function behind its declaration: what it gives, what it should give, and how far the two may be apart."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -210,6 +210,18 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             )
             found.append(dict(zip(asked, copies, strict=True)))
         return found
+
+    def around_backward(self, x: AnyInputs) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""
+        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
+        output = self._with_a_graph(x, tensors)
+        sent = moved(self.sent_back(x, x.cotangent), output).clone()
+        kept = [
+            ("gradient of the output", sent.clone(), sent),
+            ("output", output.detach().clone(), output.detach()),
+        ]
+        self.clock.call(torch.autograd.grad, output, [*tensors.values()], sent, allow_unused=True)
+        yield from kept
 
     def recorded(self, x: AnyInputs) -> Tensor:
         """The output of a call whose tensors want gradients; one without where it has none."""

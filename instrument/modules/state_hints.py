@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.settling import OF_PADDING, Candidate
-from headcheck.signatures import not_recognised
+from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
 CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, ("batch_first", False), ("causal_mask", True))
@@ -47,7 +47,7 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     unknown = not_recognised(subject.function, subject.places.values(), inputs)
     if not unknown:
         return []
-    said = f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"
+    said = left_at_defaults(unknown)
     masks = [name for name, place in subject.places.items() if not place]
     cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
     return [f"{said}; if one is a mask of what is padding, {cures}" if masks else said]

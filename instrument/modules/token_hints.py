@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import LOW_PRECISION
-from headcheck.signatures import not_recognised
+from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import Hint
 
 if TYPE_CHECKING:  # It imports this module.
@@ -72,7 +72,7 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     unknown = not_recognised(subject.function, subject.places.values(), inputs)
     if not unknown:
         return []
-    said = f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"
+    said = left_at_defaults(unknown)
     of_cache = "step" in subject.FEATURES and not subject.has("step")
     return [f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
 

@@ -133,18 +133,21 @@ def inputs_are_not_changed(attention: AttentionSubject, x: Inputs) -> Iterator[C
 
 
 @law(
-    source="torch.autograd: the gradient of an output is the caller's, and other branches of a graph read it too",
-    formula="dO after the backward pass = before, NaN included",
-    guards="Rows without keys zeroed in the gradient of the output itself, which a residual beside shares.",
+    source="torch.autograd: an output and its gradient are the caller's, and other branches of a graph read them too",
+    formula="O and dO after the backward pass = before, NaN included",
+    guards="Rows without keys zeroed in the gradient of the output itself, which a residual shares; a saved output "
+    "that is multiplied in place.",
     given=(alternately((masked,), (causal,), ()),),
     share=0.5,
 )
-def backward_leaves_what_is_sent_back_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
-    """The gradient of the output holds after the backward pass what it held before, that of a row without keys too."""
+def backward_leaves_the_output_and_its_gradient_alone(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """The output and its gradient hold after the backward pass what they held before, in rows without keys too."""
     if x.attn_mask is not None and attention.empty_rows != "undefined":
         x = x.with_a_dead_row()
-    before, after = watching.cotangent_around_backward(attention, x)
-    return same(after, before, "gradient of the output, after the backward pass")
+    for name, before, after in watching.around_backward(attention, x):
+        yield same(after, before, f"{name}, after the backward pass")
 
 
 @law(

@@ -144,3 +144,18 @@ def results_outlive_the_next_call(function: FunctionSubject[Inputs], x: Inputs) 
         copy = first.clone()
         function.run(x.other(), function.tensors_for(x.other()))
     return same(first, copy, "the first result, after the second call")
+
+
+@law(
+    source="torch.autograd: an output and its gradient are the caller's, and other branches of a graph read them too",
+    formula="y and dy after the backward pass = before",
+    guards="A backward that works in the memory of what it saved, which is the output, or of what is sent back.",
+    share=0.3,
+    roles=OF_TENSORS,
+)
+def backward_leaves_the_output_and_its_gradient_alone(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Iterator[Comparison]:
+    """The output and its gradient hold after the backward pass what they held before."""
+    for name, before, after in function.around_backward(x):
+        yield same(after, before, f"{name}, after the backward pass")

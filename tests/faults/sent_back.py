@@ -105,7 +105,7 @@ class _DeadRowsZeroed(torch.autograd.Function):
 
 @fault(
     "Rows without keys are zeroed in the gradient of the output itself: a residual beside loses it there.",
-    breaks="memory/backward-leaves-what-is-sent-back-alone",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
     naive="NO",
     when=("backward", "a row without keys"),
     dtypes=("float32", "float64"),

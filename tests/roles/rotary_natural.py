@@ -97,3 +97,24 @@ def second_half_reads_the_new_first(x: Tensor, positions: Tensor) -> Tensor:
     out[..., :half] = out[..., :half] * cos - out[..., half:] * sin
     out[..., half:] = out[..., :half] * sin + out[..., half:] * cos
     return out.to(x.dtype)
+
+
+class _TurnedWhereItLies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, angles: Tensor) -> Tensor:
+        ctx.save_for_backward(angles)
+        return turned(x, angles)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (angles,) = ctx.saved_tensors
+        return grad.copy_(turned(grad, -angles)), None
+
+
+@wrong(
+    "The backward pass turns what is sent back where it lies, and a branch beside it reads it turned.",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
+)
+def turned_back_in_place(x: Tensor, positions: Tensor) -> Tensor:
+    output: Tensor = _TurnedWhereItLies.apply(x, angles_of(positions, x.shape[-1]))
+    return output

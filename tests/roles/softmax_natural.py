@@ -57,3 +57,20 @@ class _Diagonal(torch.autograd.Function):
 def derivative_of_a_sigmoid(x: Tensor, dim: int) -> Tensor:
     weights: Tensor = _Diagonal.apply(x, dim)
     return weights
+
+
+class _SavedOutput(_Diagonal):
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        sent = grad * weights
+        return sent.sub_(weights.mul_(sent.sum(-1, keepdim=True))), None
+
+
+@wrong(
+    "The backward pass multiplies in place what it saved, which is the output that the caller holds.",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
+)
+def backward_into_the_output(x: Tensor, dim: int) -> Tensor:
+    weights: Tensor = _SavedOutput.apply(x.movedim(dim, -1), -1)
+    return weights.movedim(-1, dim)

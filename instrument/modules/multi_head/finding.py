@@ -24,7 +24,7 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
 from headcheck.modules.multi_head.units import unit_that_explains
 from headcheck.modules.subject import problem_of
-from headcheck.signatures import not_recognised
+from headcheck.signatures import left_at_defaults, not_recognised
 
 Outcome = tuple[bool | None, bool, bool]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
@@ -357,9 +357,7 @@ def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
         notes.append(f"weights are returned, {found.weights}")
     unknown = not_recognised(subject.function, subject.places.values(), inputs=1)
     if unknown:
-        said = (
-            f"parameters not recognised, left at their defaults: {', '.join(each.name for each in unknown)}"
-        )
+        said = left_at_defaults(unknown)
         masks = [name for name in ("attn_mask", "key_mask") if not subject.places[name]]
         cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
         notes.append(f"{said}; if one is a mask, {cures}" if masks else said)
