@@ -200,3 +200,37 @@ def test_a_backward_that_fails_under_autocast_is_told_and_judged_where_that_is_d
     declared = headcheck.Attention(attention, autocast=True)
     verdict = headcheck.verify(declared, laws="under-autocast-gradients", profile="quick", dtype="float32")
     assert [row.outcome for row in verdict.laws] == ["breaks"]
+
+
+def test_a_rate_of_dropout_that_changes_nothing_is_told() -> None:
+    """By a function that takes any keyword and hears of none; not of one that drops."""
+
+    def deaf(query: Tensor, key: Tensor, value: Tensor, **keywords: Any) -> Tensor:
+        return torch.softmax(query @ key.mT * query.shape[-1] ** -0.5, dim=-1) @ value
+
+    told = "--declare dropout=False"
+    assert told in notes_of(headcheck.Attention(deaf, arguments={"dropout_p": "dropout_p"}))
+    assert told not in notes_of(torch.nn.functional.scaled_dot_product_attention)
+
+
+def test_gradients_that_are_nan_say_nothing_of_what_a_mask_means() -> None:
+    """Numbers in a mask that are read rightly, and whose way back is not."""
+
+    class Back(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, output: Tensor) -> Tensor:
+            return output.clone()
+
+        @staticmethod
+        def backward(_: Any, *cotangents: Tensor) -> Tensor:
+            return cotangents[0] * torch.nan
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        if attn_mask is None or attn_mask.dtype == torch.bool:
+            kept = scores if attn_mask is None else scores.masked_fill(~attn_mask, -torch.inf)
+            return torch.softmax(kept, dim=-1).nan_to_num() @ value
+        output: Tensor = Back.apply(torch.softmax(scores + attn_mask, dim=-1).nan_to_num() @ value)
+        return output
+
+    assert "another effect" not in notes_of(attention)

@@ -122,3 +122,15 @@ def test_nothing_holds_where_the_form_is_wrong() -> None:
         broken("features/asking-for-more-changes-nothing"),
     )
     assert shown(weights, form)[0] == form.name_in_role
+
+
+def test_a_family_without_a_place_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A law that somebody has just written, in a module of its own, is shown as any other is."""
+    from headcheck.properties import attention
+
+    placed = tuple(family for family in attention.FAMILIES if family != "memory")
+    monkeypatch.setattr(attention, "FAMILIES", placed)
+    assert shown(broken("memory/inputs-are-not-changed"), broken("state/same-call-same-answer")) == [
+        "state/same-call-same-answer",
+        "memory/inputs-are-not-changed",
+    ]

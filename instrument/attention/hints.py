@@ -16,6 +16,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.notes import (
     INPUTS,
     any_keyword_note,
+    dropout_note,
     overflow_note,
     second_derivatives_note,
     unrecognised_note,
@@ -80,6 +81,7 @@ def _explaining(trial: AttentionSubject) -> list[str]:
         _window_note(trial),
         _empty_rows_note(trial),
         _log_sum_exp_note(trial),
+        dropout_note(trial),
     ]
 
 
@@ -335,8 +337,13 @@ def _misread(trial: AttentionSubject) -> Literal["boolean", "additive"] | None:
     """The kind of masks that have another effect than torch's, where those of the other kind do not."""
     if trial.declaration.masks is not None or not (trial.has("boolean") and trial.has("additive")):
         return None
-    boolean = _right(trial, MASKED) or _right_if(trial, MASKED, "true_means", "block")
-    additive = _right(trial, MASKED.but(mask_form="bias"))
+
+    def is_read(case: Case, true_means: str | None = trial.declaration.true_means) -> bool:
+        subject = trial.but(declaration=trial.declaration.but(true_means=true_means))
+        return is_right(subject, case.but(dtype=trial.dtypes[0]), if_refused=False, backward=False)
+
+    boolean = is_read(MASKED) or is_read(MASKED, "block")
+    additive = is_read(MASKED.but(mask_form="bias"))
     if boolean is additive:
         return None
     return "additive" if boolean else "boolean"

@@ -111,3 +111,18 @@ def any_keyword_note(trial: AttentionSubject) -> str:
         return ""
     cure = f"where one of them is read, declare it, as with --declare arguments.{names[0]}={names[0]}"
     return f"takes any keyword, and is not asked for {', '.join(names)}; {cure}"
+
+
+def dropout_note(trial: AttentionSubject) -> str:
+    """Whether a rate is taken that changes no weight of many, as by a function that takes any keyword."""
+    if trial.declaration.dropout is not None or not trial.has("dropout"):
+        return ""
+    x = built(trial, PLAIN.but(dtype=trial.dtypes[0], batch=2, q_len=4, kv_len=4))
+    try:
+        unheard = torch.equal(trial(x.but(dropout_p=0.9)), trial(x))
+    except (LawBroken, NotApplicable):
+        return ""
+    name = trial.arguments["dropout_p"]
+    return (
+        f"{name}=0.9 changes nothing: where no dropout is meant, --declare dropout=False" if unheard else ""
+    )

@@ -242,6 +242,21 @@ def scale_trades_with_query_and_key(attention: AttentionSubject, x: Inputs) -> l
 
 
 @law(
+    source="(c q) . (k / c) = q . k",
+    formula="O(c Q, K / c) = O(Q, K), c = 2^17 or 2^-17, in float16 16 or 1 / 16",
+    guards="Numbers of bfloat16 or float32 taken through float16, or clamped to its range, on their way to a product.",
+    given=(one_of("values", "normal", "integers"),),
+    share=0.5,
+)
+def size_may_stand_in_query_or_key(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """A query far larger and a key as much smaller, or the other way round, have the scores that they had."""
+    size = 2.0 ** (4 if x.dtype == torch.float16 else 17)
+    factor = size if x.case.seed % 2 else 1 / size
+    y = x.but(query=x.query * factor, key=x.key / factor, generic=False)
+    return attention.against_the_oracle(y)
+
+
+@law(
     source="softmax over a repeated list halves each weight",
     formula="Attention(Q, [K; K], [V; V]) = Attention(Q, K, V)",
     guards="Padding keys in the denominator, a last block that is not masked (flashinfer 3717).",

@@ -6,7 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headcheck.comparison import Comparison, same
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, same
 from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.decoder import DecoderInputs, DecoderSubject
@@ -109,3 +110,24 @@ def no_gradient_goes_to_padding_of_the_memory(module: DecoderSubject, x: Decoder
 def a_mask_of_nothing_in_the_memory_changes_nothing(module: DecoderSubject, x: DecoderInputs) -> Comparison:
     """Saying that all of the memory is real is saying nothing."""
     return module.close(module(x.but(memory_is_real=x.real_memory)), module(x), x)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2: sequences of a batch do not meet",
+    formula="f([a; b], [memory; padding only])_b = f([b], [padding only])",
+    guards="Whether there is any memory asked of the whole batch: one of nothing but padding is read beside others.",
+    needs=("memory_is_real",),
+    given=(at_least(batch=2), having(memory_padding="none")),
+    share=0.5,
+)
+def a_memory_of_padding_only_is_what_it_is_alone(module: DecoderSubject, x: DecoderInputs) -> Comparison:
+    """A sequence whose memory is nothing but padding gives beside others what it gives alone, be it numbers or NaN."""
+    real = x.real_memory.clone()
+    real[-1] = False
+    together = x.but(memory_is_real=real)
+    alone = together.picked(torch.tensor([len(real) - 1]))
+    try:
+        expected = module(alone)
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a memory of nothing but padding: {refusal}") from refusal
+    return module.close(module(together)[-1:], expected, alone)

@@ -332,3 +332,19 @@ def causal_blocks_end_at_256(call: Call) -> Tensor | None:
     seen = clean.causal(call)
     beyond = (torch.arange(call.q_len) < 256)[:, None] | (torch.arange(call.kv_len) < 256)
     return seen if seen is None else seen & beyond.to(seen.device)
+
+
+@fault(
+    "bfloat16 goes through float16 on its way to the product: beyond 65,504 it is infinite, far below one it is rough.",
+    breaks="symmetry/size-may-stand-in-query-or-key",
+    naive="SV",
+    when=("bfloat16", "a query beyond 65,504"),
+    dtypes=("bfloat16",),
+    declares={"gradients": False},
+)
+def bfloat16_through_half(call: Call) -> Any:
+    narrow = {name: getattr(call, name).half() for name in ("query", "key")}
+    given = clean.read(call)
+    return clean.attention(given.but(**{name: each.to(given.dtype) for name, each in narrow.items()})).to(
+        call.dtype
+    )

@@ -86,3 +86,16 @@ def feed_forward_without_its_norm() -> nn.Module:
     layer = Layer()
     layer.norm2 = nn.Identity()  # type: ignore[assignment]  # A norm stands there in the right one.
     return layer
+
+
+@wrong(
+    "Whether there is a memory at all is asked of the whole batch: beside others, one of padding only is read.",
+    breaks="memory/a-memory-of-padding-only-is-what-it-is-alone",
+)
+def any_memory_of_the_batch() -> nn.Module:
+    class Wrong(Layer):
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            read = super().read(x, memory, is_real)
+            return read if is_real is None or is_real.any() else torch.zeros_like(read)
+
+    return Wrong()

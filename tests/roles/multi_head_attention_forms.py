@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tests.roles import right, wrong
@@ -35,3 +36,14 @@ class MaskOfTheFirstIsAdded(Plain):
         if not mask.is_floating_point():
             raise TypeError("a mask is of numbers")
         return scores + (mask[:1] if mask.ndim == 4 else mask)
+
+
+@right("A mask of two axes is taken where it is of numbers; one of booleans has four.")
+class NumbersOfAnyShape(Plain):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        if mask.is_floating_point():
+            return scores + mask
+        batch, _, q_len, kv_len = mask.shape
+        return scores.masked_fill(~mask.expand(batch, -1, q_len, kv_len), -torch.inf)

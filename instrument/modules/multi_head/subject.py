@@ -12,7 +12,7 @@ from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
-from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
 from headcheck.modules.multi_head.oracle import GIVEN, expected
@@ -282,13 +282,20 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         flag = {"is_causal": True} if x.is_causal or x.beside_causal else {}
         if flag and not self._hint and not x.beside_causal:
             return flag
-        shape = shape_for(x.may_attend, x.case.mask_shape, self.found.mask_shapes)
-        mask = in_shape(x.may_attend, shape, x.heads)
-        kind = x.case.mask_kind if x.case.mask_kind in self.found.masks else self.found.masks[0]
-        mask = as_kind(mask, kind, self.found.true_means, x.query.dtype)
+        kind, shape = self._form_for(x.may_attend, x.case)
+        mask = as_kind(in_shape(x.may_attend, shape, x.heads), kind, self.found.true_means, x.query.dtype)
         if x.score_bias is not None:
             mask = mask + in_shape(x.score_bias, shape, x.heads)
         return {"attn_mask": mask.to(self.device), **flag}
+
+    def _form_for(self, may_attend: Tensor, case: MultiHeadCase) -> tuple[str, str]:
+        """Kind and shape of the mask that says it: those of the case where they are taken together."""
+        found = self.found
+        kind = case.mask_kind if case.mask_kind in found.masks else found.masks[0]
+        of_kind = [shape for each, shape in found.mask_forms if each == kind]
+        wanted = case.mask_shape if case.mask_shape in of_kind else of_kind[0]
+        shape = shape_for(may_attend, wanted, [*of_kind, *found.mask_shapes])
+        return found.kind_for(shape, kind), shape
 
     def _key_mask(self, x: MultiHeadInputs) -> dict[str, Any]:
         if x.is_real is None:
