@@ -110,8 +110,9 @@ def leave_the_terminal() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
-    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
-    os.dup2(sys.stdout.fileno(), 1)
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
     warnings.simplefilter("ignore")  # Laws give rows of one number, and nothing but zeros.
     torch.set_num_threads(1)
     # What Hypothesis keeps between runs would stand in the user's folder.

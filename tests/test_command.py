@@ -228,6 +228,18 @@ def test_what_the_subject_prints_stays_out_of_the_report(capfd: pytest.CaptureFi
     assert "a subject that talks" in said.err
 
 
+def test_a_replay_leaves_no_file_open() -> None:
+    """Where warnings are heard, Python's of a file is one; sympy, imported before, keeps the stdout that it met."""
+    words = ["replay", RIGHT, LAW, "kv_len=2 head_dim=2"]
+    code = (
+        f"import sympy.strategies.core; from headcheck.command import main; raise SystemExit(main({words}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_same_seed_gives_the_same_json(tmp_path: Path) -> None:
     """Whatever the number of processes; another seed gives other cases."""
     options = {"a": ("-n", "1"), "b": ("-n", "2"), "c": ("--seed", "5")}
