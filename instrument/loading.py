@@ -1,6 +1,7 @@
 """From what a user types to what it names: a built-in, package.module:attribute or file.py:attribute."""
 
 import ast
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,7 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -116,7 +117,7 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {problem.name!r}; is its package installed, "
                 "or is this the directory that holds it?"
             ) from problem
-        raise _import_failed(name, problem) from problem
+        raise _import_failed(name, problem, _found_by_a_path(problem)) from problem
     except (Exception, SystemExit) as problem:
         raise _import_failed(name, problem) from problem
 
@@ -136,7 +137,8 @@ def _file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         sys.modules.pop(name, None)
-        raise _import_failed(str(path), problem, _in_its_package(path, problem)) from problem
+        cure = _in_its_package(path, problem) or _found_by_a_path(problem, path.resolve().parents[:-1])
+        raise _import_failed(str(path), problem, cure) from problem
     return module
 
 
@@ -146,6 +148,18 @@ def _in_its_package(path: Path, problem: BaseException) -> str:
         return ""
     root, dotted = place_in_its_package(path.resolve())
     return f"; it is part of a package: name it as {dotted}:NAME, with {root} as the working directory"
+
+
+def _found_by_a_path(problem: BaseException, folders: Iterable[Path] = ()) -> str:
+    """How a module is found that an import missed; folders: where it is looked for, the nearest first."""
+    name = problem.name if isinstance(problem, ModuleNotFoundError) else None
+    if not name or "." in name:  # Of a dotted one the package was found.
+        return ""
+    places = (each / below for each in folders for below in ("", "src"))
+    root = next((each for each in places if (each / name).is_dir() or (each / f"{name}.py").is_file()), None)
+    if root is not None:
+        return f"; it lies in {root}: run with PYTHONPATH={shlex.quote(str(root))}, or install it by pip install -e"
+    return f"; install {name}, or run with PYTHONPATH=FOLDER, the folder that holds it"
 
 
 def place_in_its_package(file: Path) -> tuple[Path, str]:
@@ -191,14 +205,30 @@ def _attribute(module: ModuleType, dotted: str, place: str) -> Any:
             found = getattr(found, name)
         except AttributeError as problem:
             public = [each for each in dir(found) if not each.startswith("_")]
-            # One that is made when asked for may raise.
-            here = vars(found) if hasattr(found, "__dict__") else {}
-            own = [each for each in public if callable(here.get(each))]
-            hint = _similar(name, public) or f"it has: {', '.join(own[:8]) or 'nothing to call'}"
+            hint = (
+                _similar(name, public) or f"it has: {', '.join(_subjects_of(found)[:8]) or 'nothing to call'}"
+            )
             raise SubjectError(f"{place} has no attribute {name!r} ({hint})") from problem
         except Exception as problem:
             raise _import_failed(f"{place}:{name}", problem) from problem
     return found
+
+
+def _subjects_of(holder: Any) -> list[str]:
+    """What of a module or a class may be named as a subject: what is defined there first, and no imports of torch."""
+    home = holder.__name__ if isinstance(holder, ModuleType) else getattr(holder, "__module__", "")
+    own, others = [], []
+    # One that is made when asked for may raise: it is left out.
+    for name, each in sorted(vars(holder).items()) if hasattr(holder, "__dict__") else ():
+        if name.startswith("_") or not (callable(each) or is_declaration(each)):
+            continue
+        defined = isinstance(each, type | FunctionType | BuiltinFunctionType)
+        origin = str(getattr(each, "__module__", None))
+        if is_declaration(each) or (defined and origin == home):
+            own.append(name)
+        elif not defined or origin.partition(".")[0] != "torch" or home.partition(".")[0] == "torch":
+            others.append(name)
+    return own + others
 
 
 def _callable(attribute: Any, spec: str) -> Any:

@@ -90,6 +90,45 @@ def test_a_mistake_is_told_in_one_line(spec: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_what_a_file_defines_is_offered_before_its_imports(tmp_path: Path) -> None:
+    """Functions, classes and declarations of the file itself; of what it imports nothing of torch."""
+    (tmp_path / "crowded.py").write_text(
+        "from collections import OrderedDict\n"
+        "import headcheck\n"
+        "import torch\n"
+        "from torch import Tensor\n"
+        "from torch.nn.functional import scaled_dot_product_attention\n"
+        "def sparse(q, k, v): return v\n"
+        "class MHA(torch.nn.Module): pass\n"
+        "layer = torch.nn.Identity()\n"
+        "declared = headcheck.Attention(sparse)\n"
+    )
+    with pytest.raises(SubjectError, match=r"\(it has: MHA, declared, sparse, OrderedDict, layer\)"):
+        load(f"{tmp_path}/crowded.py:xyz")
+    with pytest.raises(SubjectError, match=r"\(it has: .*AdaptiveAvgPool1d, "):
+        load("torch.nn:xyz")
+
+
+@pytest.mark.parametrize(
+    ("package", "cure"),
+    [
+        ("beside_the_examples", r"; it lies in \S*/project/src: run with PYTHONPATH=\S*/project/src, or "),
+        (
+            "nowhere_to_be_found",
+            "; install nowhere_to_be_found, or run with PYTHONPATH=FOLDER, the folder that",
+        ),
+    ],
+)
+def test_an_import_that_is_missed_names_its_cure(package: str, cure: str, tmp_path: Path) -> None:
+    """A file of a project that is not installed imports what lies in another folder of it."""
+    project = tmp_path / "project"
+    (project / "src" / "beside_the_examples").mkdir(parents=True)
+    (project / "examples").mkdir()
+    (project / "examples" / "kernel.py").write_text(f"import {package}.layers\n")
+    with pytest.raises(SubjectError, match=cure):
+        load(f"{project}/examples/kernel.py:f")
+
+
 def test_a_class_of_modules_is_for_the_roles_that_make_them() -> None:
     """Multi-head attention is made by headcheck, of several sizes; of attention the user names an instance."""
     attribute, _ = load("torch.nn:MultiheadAttention")
