@@ -20,7 +20,7 @@ class Found:
     name: str
 
     def __str__(self) -> str:
-        return "\n".join([*self.notes, "", self.pasted])
+        return "\n".join([*map(commented, self.notes), "", self.pasted])
 
     @property
     def pasted(self) -> str:
@@ -38,6 +38,11 @@ def found_out(declaration: Any, *, device: str = "cpu", name: str = "") -> Found
         if value is not None and getattr(declaration, field) is None
     }
     return Found(notes, declaration.but(**new), identifier(declaration, name))
+
+
+def commented(line: str) -> str:
+    """What is told beside what is to be pasted: all that is printed together is Python."""
+    return "\n".join(f"# {each}" for each in line.splitlines())
 
 
 def identifier(declaration: Any, name: str) -> str:

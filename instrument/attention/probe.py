@@ -7,7 +7,7 @@ import headcheck.attention.feature_probes  # isort: skip - importing it register
 import headcheck.attention.dtype_probes  # noqa: F401 - the same
 from headcheck.attention.bench import PROBES, Bench, Finding
 from headcheck.declarations import Attention
-from headcheck.pasting import identifier, pasted, written
+from headcheck.pasting import commented, identifier, pasted, written
 
 NOTHING_TO_PASTE = (
     "no declaration to paste: as long as the layout is unknown, what else was seen may be an effect of it; "
@@ -32,9 +32,9 @@ class Probed:
         wide = min(max(map(len, values), default=0), 44)
         table = [f"{f.topic:{width}}  {v:{wide}}  {f.how}" for f, v in zip(told, values, strict=True)]
         unknown = [f"could not tell: {each.topic}: {each.how}" for each in self.findings if not each.told]
-        if any(each.topic == "layout" and not each.told for each in self.findings):
-            return "\n".join([*table, *unknown, "", NOTHING_TO_PASTE])
-        return "\n".join([*table, *unknown, "", self.pasted])
+        unsure = any(each.topic == "layout" and not each.told for each in self.findings)
+        last = commented(NOTHING_TO_PASTE) if unsure else self.pasted
+        return "\n".join([*map(commented, [*table, *unknown]), "", last])
 
     @property
     def pasted(self) -> str:
