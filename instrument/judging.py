@@ -6,7 +6,6 @@ Here the subject runs in this very process, many times if need be; `isolate=True
 import inspect
 import itertools
 import math
-import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,27 +14,16 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Never
 
-from headcheck.calling import REFUSALS, DeviceLost, impatient
-from headcheck.declarations import DTYPES, LOW_PRECISION
+from headcheck.calling import DeviceLost, impatient
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
+from headcheck.hints import hints_of
 from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
 from headcheck.plan import Introduction, Plan, dtype_names, profile_named
-from headcheck.roles import OF_LENGTHS
-from headcheck.roles import role as role_named
 from headcheck.time_limits import LONGEST_S, NOT_SECONDS
-from headcheck.verdict import IF_MEANT, INTERRUPTED, Hint, LawResult, Verdict
+from headcheck.verdict import INTERRUPTED, LawResult, Verdict
 
-MANY = 10
-"""Of fewer laws that are judged, nothing is said about most of them."""
-REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
-"""How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
-MAY_REFUSE = "may_refuse=True"
-SHORTEST = 16
-"""A table of fewer positions is none: axes in another order differ in lengths as well."""
-TOO_SHORT = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
-"""What torch raises of a table or a buffer that ends before the sequence, with both lengths."""
 Declared = str | Iterable[str] | Mapping[str, Any]
 """FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
 OnRow = Callable[[LawResult], None]
@@ -273,13 +261,7 @@ def verdict_of(
     plan: Plan, introduction: Introduction, rows: list[LawResult], duration_s: float, unfinished: str = ""
 ) -> Verdict:
     """The rows of one subject, with all that a reader of them needs to know."""
-    notes = [
-        *introduction.notes,
-        *_conventions_note(plan, introduction.role, rows),
-        *_refusals_note(introduction, rows),
-        *_length_note(introduction, rows),
-        *_dtype_note(introduction, rows),
-    ]
+    notes = [*introduction.notes, *hints_of(plan, introduction, rows)]
     return Verdict(
         subject=introduction.name,
         role=introduction.role,
@@ -292,64 +274,6 @@ def verdict_of(
         notes=notes,
         unfinished=unfinished,
     )
-
-
-def _conventions_note(plan: Plan, role: str, rows: Sequence[LawResult]) -> list[str]:
-    """Where most laws break at their first example, it may be a convention and no fault."""
-    judged = [row for row in rows if row.outcome != "not-applicable"]
-    at_once = [
-        row
-        for row in judged
-        if row.counterexample
-        and row.counterexample.found_after == 1
-        and not row.hung
-        and not row.reason.startswith(REFUSED)  # It says itself why.
-    ]
-    if role == "agreement" or len(at_once) * 2 <= len(judged) or len(judged) < MANY:
-        return []
-    return [
-        Hint(
-            f"most laws break at their first example, often for a convention that is not declared: {plan.probe} tells"
-        )
-    ]
-
-
-def _refusals_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
-    """What can be declared of a kernel of some shapes, where laws broke by what it raised."""
-    refusing = [
-        row
-        for row in rows
-        if row.outcome == "breaks" and row.reason.startswith(REFUSED) and MAY_REFUSE not in row.reason
-    ]
-    if not refusing or introduction.role == "agreement" or introduction.declaration.get("may_refuse"):
-        return []
-    return [Hint(f"where calls that it is not made for are meant to be refused: --declare {MAY_REFUSE}")]
-
-
-def _length_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
-    """What can be declared of a table or a buffer that is too short, where laws broke by what torch raised of it."""
-    found = [TOO_SHORT.search(row.reason) for row in rows if row.outcome == "breaks"]
-    limits = [min(map(int, each.groups())) for each in found if each]
-    declared = introduction.role not in OF_LENGTHS or "max_length" in introduction.declaration
-    if declared or min(limits, default=0) < SHORTEST:
-        return []
-    cure = f"--declare max_length={min(limits)}"
-    if any(note.endswith(f"{cure}, {IF_MEANT}") for note in introduction.notes):
-        return []
-    return [Hint(f"where longer sequences are not meant to work: {cure}")]
-
-
-def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
-    """What can be declared where all that breaks does so in one 16-bit format: each case is tried in others, too."""
-    parse = role_named(introduction.role).parse
-    cases = [row.counterexample.case for row in rows if row.counterexample and row.counterexample.case]
-    broken = {parse(case).dtype for case in cases}
-    others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in broken]
-    tried = any({*row.dtypes} & {*others} for row in rows if row.outcome == "breaks")
-    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not tried:
-        return []
-    said = f"all that breaks does so in {broken.pop()}"
-    return [Hint(f"{said}: where it is not meant to work there, --declare dtypes={','.join(others)}")]
 
 
 def with_only(plan: Plan, row: LawResult, seed: int | None = None) -> LawResult:
