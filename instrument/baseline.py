@@ -2,7 +2,7 @@
 
     [[deviation]]
     subject = "memory-efficient-flash"              # a name, or a pattern with * in it
-    law = ["attention/masks/*"]                     # one id or pattern, or several
+    law = "attention/masks/the-future-does-not-matter"  # one id or pattern, or several
     reason = "causal is aligned by the wrong sign"
     kind = "bug"                                    # one of KINDS
     versions = "memory-efficient-attention-pytorch >=0.1.0, <0.2"
@@ -11,13 +11,14 @@
 
 An entry is one deviation, which may break several laws, not all of them in every run. It is fixed when all laws of its
 were asked, some are judged and none of them breaks, unless it is intermittent; never by a run that was not finished, or
-was asked for some dtypes only. Outside of its versions it says nothing: then what breaks is new.
+was asked for some dtypes only. Outside of its versions it says nothing: then what breaks is new. A file is the same by
+every path to it, from the working directory.
 """
 
 import operator
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -25,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from headcheck.errors import HeadcheckError
-from headcheck.laws import all_laws
+from headcheck.laws import all_laws, choose
+from headcheck.loading import is_path
+from headcheck.subjects import named
 from headcheck.verdict import LawResult, Verdict
 
 KINDS = {
@@ -36,6 +39,8 @@ KINDS = {
 }
 FIELDS = ("subject", "law", "reason", "kind", "versions", "reference")
 OPTIONAL = ("intermittent",)
+WIDE = 10
+"""Of more laws that patterns of one entry cover, the run says so: they mute what is not known yet."""
 _CLAUSE = r"(>=|<=|==|>|<)\s*(\d[\w.]*)"
 _RANGE = re.compile(rf"(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)(?P<clauses>\s*{_CLAUSE}(?:\s*,\s*{_CLAUSE})*)?\s*")
 _COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
@@ -80,6 +85,9 @@ class Compared:
     """Of each that is known, why it is broken."""
     fixed: list[Known]
     """Entries whose laws were judged in all that the subject supports, and none of them breaks."""
+    file: str = "the baseline"
+    remarks: tuple[str, ...] = ()
+    """What the way in which the file is written means for this run, a line each."""
 
     @property
     def exit_code(self) -> int:
@@ -90,21 +98,21 @@ class Compared:
             return 2 if self.verdict.unfinished else 0
         return self.verdict.exit_code
 
-    def as_dict(self, file: str) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """What the file says of the verdict, as plain data."""
         return {
-            "file": file,
+            "file": self.file,
             "exit_code": self.exit_code,
             "new": [row.id for row in self.new],
             "known": self.reasons,
             "fixed": [each.reason for each in self.fixed],
         }
 
-    def lines(self, file: str) -> list[str]:
+    def lines(self) -> list[str]:
         """What to tell, a line each."""
         told = [f"baseline: {len(self.known)} broken laws are known deviations"] if self.known else []
         told += [f"baseline: new: {row.id}" for row in self.new]
-        return told + [f"{each.told_as_fixed}: take it out of {file}" for each in self.fixed]
+        return told + [f"{each.told_as_fixed}: take it out of {self.file}" for each in self.fixed]
 
 
 def read_baseline(file: str) -> tuple[Known, ...]:
@@ -123,7 +131,53 @@ def read_baseline(file: str) -> tuple[Known, ...]:
 
 def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
     """Those of one subject, in the versions that are installed."""
-    return tuple(each for each in known if fnmatchcase(subject, each.subject) and in_range(each.versions))
+    return tuple(each for each in known if names(each.subject, subject) and in_range(each.versions))
+
+
+def names(pattern: str, subject: str) -> bool:
+    """Whether the subject of an entry is this one: of a file by any path to it."""
+    spellings, wanted = (subject, _placed(subject)), (pattern, _placed(pattern))
+    return spellings[1] == wanted[1] or any(fnmatchcase(one, each) for one in spellings for each in wanted)
+
+
+def _placed(subject: str) -> str:
+    """A subject, or a pair ONE==OTHER, with its files by their whole paths."""
+    sides = [each.rpartition(":") for each in subject.split("==")]
+    places = [Path(place).resolve().as_posix() if is_path(place) else place for place, _, _ in sides]
+    return "==".join(f"{place}{colon}{name}" for place, (_, colon, name) in zip(places, sides, strict=True))
+
+
+def remarks(known: Iterable[Known], subject: str, role: str, run: Sequence[str] = ()) -> tuple[str, ...]:
+    """Entries that may be meant for a subject and are not, and those that mute many laws of its role, a line each.
+
+    run: all subjects that are judged; an entry for any of them is meant for that one.
+    """
+    known = tuple(known)
+    elsewhere = [
+        each.subject for each in known if not any(names(each.subject, one) for one in (subject, *run))
+    ]
+    alike = list(dict.fromkeys(each for each in elsewhere if _look_alike(each, subject)))
+    told = []
+    if alike:
+        more = f" (and {len(alike) - 1} more)" if alike[1:] else ""
+        how = "a subject is named as in the verdict, a file by any path to it from here, a module as a module"
+        told.append(
+            f"baseline: {alike[0]}{more} names no subject of this run, but looks like {subject}: {how}"
+        )
+    for each in known_of(subject, known):
+        patterns = [pattern for pattern in each.laws if pattern not in all_laws()]
+        covered = sum(any(fnmatchcase(law.id, pattern) for pattern in patterns) for law in choose(role))
+        if covered > WIDE:
+            what = f"{', '.join(patterns)} mutes {covered} laws of {subject}, and any that comes later"
+            told.append(f"baseline: {what}: exact ids mute what is known only")
+    return tuple(told)
+
+
+def _look_alike(one: str, other: str) -> bool:
+    """Whether two names of an attribute may be meant for one subject: not two files that there are, nor built-ins."""
+    (place, _, name), (elsewhere, _, its_name) = one.rpartition(":"), other.rpartition(":")
+    two_files = all(is_path(each) and Path(each).is_file() for each in (place, elsewhere))
+    return name == its_name and not two_files and not (named(one) or named(other))
 
 
 def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
@@ -137,11 +191,20 @@ def is_fixed(entry: Known, outcomes: Mapping[str, str]) -> bool:
     return not entry.intermittent and "holds" in found and not found & {"breaks", "not asked"}
 
 
-def compare(verdict: Verdict, known: Iterable[Known], *, narrowed: bool = False) -> Compared:
+def compare(
+    verdict: Verdict,
+    known: Iterable[Known],
+    *,
+    file: str = "the baseline",
+    narrowed: bool = False,
+    run: Sequence[str] = (),
+) -> Compared:
     """Which broken laws are new, which are known, and which entries are fixed.
 
-    narrowed: only some of the subject's dtypes were asked for; in the others an entry may still show.
+    file: where they are listed. narrowed: only some of the subject's dtypes were asked for; in the others an entry may
+    still show. run: all subjects that are judged beside it.
     """
+    known = tuple(known)
     whole = not (verdict.unfinished or narrowed)
     mine = known_of(verdict.subject, known)
     outcomes = {row.id: row.outcome for row in verdict.laws}
@@ -152,6 +215,8 @@ def compare(verdict: Verdict, known: Iterable[Known], *, narrowed: bool = False)
         known=[row for row in verdict.broken if row.id in covered],
         reasons=covered,
         fixed=[each for each in mine if whole and is_fixed(each, outcomes)],
+        file=file,
+        remarks=remarks(known, verdict.subject, verdict.role, run),
     )
 
 

@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -52,22 +51,15 @@ def counterexample_text(row: LawResult) -> str:
     return file.getvalue().strip("\n")
 
 
-def show(
-    verdict: Verdict,
-    console: Console,
-    *,
-    known: Mapping[str, str] = MappingProxyType({}),
-    verbose: bool = False,
-) -> None:
+def show(verdict: Verdict, console: Console, *, verbose: bool = False) -> None:
     """Everything: the table, what is broken and may explain it, what was not applicable, one line that sums it up.
 
-    known: the broken laws that are known deviations, and why; they are not shown in full. verbose: with a line for
-    each law, whatever became of it.
+    Known deviations are not shown in full. verbose: with a line for each law, whatever became of it.
     """
-    groups = _same_break(most_telling_first(row for row in verdict.broken if row.id not in known))
+    groups = _same_break(most_telling_first(verdict.new))
     hints = [note for note in verdict.notes if groups and isinstance(note, Hint)]
     _heading(verdict, hints, console)
-    _table(verdict, known, verbose, console)
+    _table(verdict, verdict.known, verbose, console)
     for note in hints:
         write_line(console, "")
         write_line(console, f"hint: {note}", "yellow")
@@ -76,13 +68,15 @@ def show(
     for row in in_full:
         _broken(row, alike[row.id], console)
     _broken_too([group for group in groups if group[0] not in in_full], verbose, console)
-    if known:
+    if verdict.known:
         write_line(console, "")
         write_line(console, "Broken as the baseline has it:")
-    for law_id, reason in known.items():
+    for law_id, reason in verdict.known.items():
         write_line(console, f"  {law_id}: {reason}")
     _not_applicable(verdict, verbose, console)
     write_line(console, summary(verdict), STYLES[verdict.verdict])
+    for line in verdict.beside:
+        write_line(console, line)
 
 
 def summary(verdict: Verdict) -> str:
@@ -110,15 +104,11 @@ def summary(verdict: Verdict) -> str:
     return f"{verdict.verdict}: {'; '.join(parts)}"
 
 
-def short(verdict: Verdict, known: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The first broken law with its replay line, and the summary: a few lines for the log of a test.
-
-    known: as for `show`.
-    """
-    broken = [row for row in verdict.broken if row.id not in known]
-    if not broken:
-        return summary(verdict)
-    first = most_telling_first(broken)[0]
+def short(verdict: Verdict) -> str:
+    """The first broken law that is new with its replay line, and the summary: a few lines for the log of a test."""
+    if not verdict.new:
+        return "\n".join([summary(verdict), *verdict.beside])
+    first = most_telling_first(verdict.new)[0]
     hints = [f"hint: {note}" for note in verdict.notes if isinstance(note, Hint)]
     lines = [f"breaks {first.id}: {first.reason}", *hints]
     law = all_laws().get(first.id)
@@ -126,7 +116,7 @@ def short(verdict: Verdict, known: Mapping[str, str] = MappingProxyType({})) -> 
         lines.append(f"where that is meant: {cure}")
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
-    return "\n".join([*lines, summary(verdict)])
+    return "\n".join([*lines, summary(verdict), *verdict.beside])
 
 
 def tensor_lines(inputs: dict[str, Any]) -> list[str]:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Never
 
+from headcheck.baseline import compare, read_baseline
 from headcheck.calling import DeviceLost, impatient
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError
@@ -40,6 +42,7 @@ def verify(
     declare: Declared = (),
     timeout: float | None = None,
     laws: str | Iterable[str] = (),
+    baseline: str | Path | None = None,
     isolate: bool = False,
     processes: int = 1,
     on_row: OnRow = lambda row: None,
@@ -52,8 +55,9 @@ def verify(
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
     that the subject supports. device: the first that it declares, or cpu. declare: FIELD=VALUE, as on the command line,
     or a mapping. timeout: seconds that one call may take before it counts as hung. laws: parts of law ids; all laws by
-    default. isolate: judge in a process of its own, so that a subject that crashes or hangs in native code is a finding
-    too. processes: so many at a time; more than one are processes of their own anyway. on_row: told of each row.
+    default. baseline: a file of known deviations (docs/ci.md); where only these break, the verdict conforms. isolate:
+    judge in a process of its own, so that a subject that crashes or hangs in native code is a finding too. processes: so
+    many at a time; more than one are processes of their own anyway. on_row: told of each row.
     HeadcheckError: the subject cannot be had, or an argument is none.
     """
     _require_no_other(verify, unknown)
@@ -70,9 +74,20 @@ def verify(
         timeout=timeout,
     )
     patterns = (laws,) if isinstance(laws, str) else tuple(laws)
+    known = None if baseline is None else read_baseline(str(baseline))
     if isolate or processes > 1:
         with Workers(plan, processes) as workers:
-            return judged_apart(workers, patterns, _Told(on_row))
+            verdict = judged_apart(workers, patterns, _Told(on_row))
+    else:
+        verdict = _judged_here(plan, patterns, on_row)
+    if known is None:
+        return verdict
+    compared = compare(verdict, known, file=str(baseline), narrowed=bool(plan.dtypes))
+    return replace(verdict, baseline=compared)
+
+
+def _judged_here(plan: Plan, patterns: Sequence[str], on_row: OnRow) -> Verdict:
+    """The verdict of this very process."""
     began = time.perf_counter()
     with (
         undisturbed(),

@@ -36,7 +36,7 @@ def load(spec: str) -> tuple[Any, str]:
         raise SubjectError(
             f"cannot read the subject {spec!r}; write package.module:attribute or file.py:attribute"
         )
-    module = _file(Path(place)) if _is_path(place) else _module(place)
+    module = _file(Path(place)) if is_path(place) else _module(place)
     return _callable(_attribute(module, attribute, place), spec), spec
 
 
@@ -50,7 +50,7 @@ def _pair(spec: str) -> Any:
 def _written(spec: str) -> tuple[int, int]:
     """When the file that a subject stands in was last written, and its length; nothing where it is in none."""
     file = Path(spec.rpartition(":")[0])
-    if not _is_path(str(file)) or not file.is_file():
+    if not is_path(str(file)) or not file.is_file():
         return 0, 0
     return file.stat().st_mtime_ns, file.stat().st_size
 
@@ -81,7 +81,7 @@ def _of_that_name(name: str) -> Any:
     found = built_in(name)
     if found is not None:
         return found
-    if _is_path(name):
+    if is_path(name):
         named = ", ".join(_callables_in(Path(name))) or "the name of your function"
         raise SubjectError(
             f"{name} names a file but no function in it; write {name}:NAME, NAME being {named}"
@@ -93,7 +93,8 @@ def _of_that_name(name: str) -> Any:
     )
 
 
-def _is_path(place: str) -> bool:
+def is_path(place: str) -> bool:
+    """Whether what stands before the colon of a subject is a file, and no module."""
     return place.endswith(".py") or "/" in place or "\\" in place
 
 

@@ -213,12 +213,26 @@ class Session:
         return with_only(workers.plan, row)
 
     @cached_property
-    def baseline(self) -> "tuple[Known, ...]":
-        """The known deviations of this subject."""
-        from headcheck.baseline import known_of, read_baseline
+    def listed(self) -> "tuple[Known, ...]":
+        """The known deviations of all subjects."""
+        from headcheck.baseline import read_baseline
 
         file = self.config.getoption("--headcheck-baseline")
-        return known_of(self.subject, read_baseline(file)) if file else ()
+        return read_baseline(file) if file else ()
+
+    @cached_property
+    def baseline(self) -> "tuple[Known, ...]":
+        """Those of this one."""
+        from headcheck.baseline import known_of
+
+        return known_of(self.subject, self.listed)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the way in which they are written means for this run."""
+        from headcheck.baseline import remarks
+
+        return remarks(self.listed, self.subject, self.role) if self.listed else ()
 
     @property
     def subject(self) -> str:
@@ -315,6 +329,8 @@ class Session:
             terminalreporter.line(note)
         for each in self.fixed:
             terminalreporter.line(f"{each.told_as_fixed}: take it out of the baseline", red=True)
+        for line in self.remarks:
+            terminalreporter.line(line)
         if self.unfinished:
             terminalreporter.line(f"NOT FINISHED: {self.unfinished} (exit code 2)", red=True, bold=True)
         if not self._judged:

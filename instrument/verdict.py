@@ -2,11 +2,15 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headcheck import __version__
 from headcheck.ids import Identified
+
+if TYPE_CHECKING:
+    from headcheck.baseline import Compared
 
 INTERRUPTED = "interrupted"
 """How `Verdict.unfinished` begins where the user ended the work."""
@@ -93,6 +97,8 @@ class Verdict:
     """What the preparation found: dtypes refused, arithmetic inferred; a `Hint` where it may explain a break."""
     unfinished: str = ""
     """Why not every law got its turn, if so: then the subject does not conform, for all that is known."""
+    baseline: "Compared | None" = None
+    """What a file of known deviations says of it, where one was given."""
 
     @property
     def verdict(self) -> Literal["conforms", "breaks", "untested"]:
@@ -103,8 +109,8 @@ class Verdict:
 
     @property
     def conforms(self) -> bool:
-        """Whether laws were judged and all of them hold."""
-        return self.verdict == "conforms"
+        """Whether laws were judged and all of them hold; beside a baseline, whether what breaks is what it lists."""
+        return self.exit_code == 0
 
     def __bool__(self) -> bool:
         """As `conforms`, so that `assert verify(...)` does not pass for a subject that breaks."""
@@ -117,7 +123,8 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        """Of the command: 0 conforms, 1 breaks, 2 untested; a known deviation is no break, one that is gone is."""
+        return EXIT_CODES[self.verdict] if self.baseline is None else self.baseline.exit_code
 
     @property
     def examples(self) -> int:
@@ -126,6 +133,21 @@ class Verdict:
     @property
     def broken(self) -> list[LawResult]:
         return [each for each in self.laws if each.outcome == "breaks"]
+
+    @property
+    def known(self) -> Mapping[str, str]:
+        """The broken laws that are known deviations, and why."""
+        return {} if self.baseline is None else self.baseline.reasons
+
+    @property
+    def new(self) -> list[LawResult]:
+        """The broken laws that are no known deviations."""
+        return [each for each in self.broken if each.id not in self.known]
+
+    @property
+    def beside(self) -> list[str]:
+        """What the baseline says of it, a line each."""
+        return [] if self.baseline is None else [*self.baseline.lines(), *self.baseline.remarks]
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data, JSON schema version 1: docs/ci.md has its fields."""
@@ -148,14 +170,11 @@ class Verdict:
             "unfinished": self.unfinished,
             "broken": [each.id for each in most_telling_first(self.broken)],
             "laws": [plain(each) for each in self.laws],
-        }
+        } | ({} if self.baseline is None else {"baseline": self.baseline.as_dict()})
 
-    def to_json(self, **beside: Any) -> str:
-        """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings.
-
-        beside: what else is to stand there, such as what a baseline says of it.
-        """
-        return json.dumps(strict(self.as_dict() | beside), indent=2, allow_nan=False)
+    def to_json(self) -> str:
+        """The verdict as JSON; numbers that JSON lacks (NaN, infinities) are written as strings."""
+        return json.dumps(strict(self.as_dict()), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
         from headcheck.console import as_text

@@ -180,3 +180,12 @@ def test_a_deviation_is_gone_only_where_no_dtype_shows_it(tmp_path: Path, dtype:
     narrowed = ["--headcheck-dtype", dtype] if dtype else []
     laws = ("--pyargs", "headcheck.properties", "-k", "default-scale")
     assert pytest_run(tmp_path, *laws, *options, *narrowed).returncode == code
+
+
+def test_how_a_baseline_is_written_is_remarked(tmp_path: Path) -> None:
+    """An entry that names no subject of the run, but looks like it, is told in one line, and covers nothing."""
+    (tmp_path / "known.toml").write_text(DEVIATION.replace("*", "kernels:right", 1))
+    options = ("--subject", f"{KERNELS}:right", *QUICK, "--headcheck-baseline", "known.toml")
+    done = pytest_run(tmp_path, "--pyargs", "headcheck.properties", *options, "-k", "default-scale")
+    assert "baseline: kernels:right names no subject of this run, but looks like " in done.stdout
+    assert done.returncode == 0

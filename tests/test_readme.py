@@ -131,6 +131,7 @@ def test_snippets_print_what_their_comments_say(number: int, monkeypatch: pytest
         pytest.skip(f"it is about {', '.join(others)}: run by hand where they are installed")
     forget_registrations(monkeypatch)
     monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.chdir(ROOT)
     printed = io.StringIO()
     names: dict[str, Any] = {"__name__": f"headcheck.properties.attention.readme_{number}"}
     with contextlib.redirect_stdout(printed):

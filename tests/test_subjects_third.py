@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headcheck
-from headcheck.baseline import KINDS, Known, compare, in_range, read_baseline
+from headcheck.baseline import KINDS, Known, compare, in_range, known_of, read_baseline, remarks
 from headcheck.command import main
 from headcheck.declarations import FOUR_AXES
 from headcheck.errors import HeadcheckError, SubjectError
@@ -180,7 +180,7 @@ def test_only_what_is_listed_breaks_and_the_exit_code_is_zero():
         verdict(row("attention/masks/a", "breaks"), row("attention/state/b", "holds")), [KNOWN]
     )
     assert compared.exit_code == 0
-    assert compared.lines("F") == ["baseline: 1 broken laws are known deviations"]
+    assert compared.lines() == ["baseline: 1 broken laws are known deviations"]
 
 
 def test_a_break_that_is_not_listed_is_new():
@@ -189,16 +189,16 @@ def test_a_break_that_is_not_listed_is_new():
         verdict(row("attention/masks/a", "breaks"), row("attention/state/b", "breaks")), [KNOWN]
     )
     assert compared.exit_code == 1
-    assert "baseline: new: attention/state/b" in compared.lines("F")
+    assert "baseline: new: attention/state/b" in compared.lines()
 
 
 def test_a_listed_deviation_that_is_gone_is_told_in_one_line():
     """What is listed and holds makes the exit code 1, with the line to take out; not where some laws were not asked."""
     rows = [row(law.id, "holds") for law in choose("attention", ["attention/masks/"])]
-    compared = compare(verdict(*rows), [KNOWN])
+    compared = compare(verdict(*rows), [KNOWN], file="F")
     assert compared.exit_code == 1
     assert compare(verdict(*rows[1:]), [KNOWN]).exit_code == 0
-    assert compared.lines("F") == ["baseline: mine now keeps attention/masks/*: take it out of F"]
+    assert compared.lines() == ["baseline: mine now keeps attention/masks/*: take it out of F"]
 
 
 def test_a_narrowed_or_unfinished_run_says_of_no_deviation_that_it_is_gone():
@@ -252,6 +252,77 @@ def test_outside_of_its_versions_an_entry_explains_nothing():
 def test_a_verdict_without_a_judged_law_stays_untested():
     """The baseline does not turn exit code 2 into a pass."""
     assert compare(verdict(row("attention/masks/a", "not-applicable")), [KNOWN]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject", "same"),
+    [
+        ("bugs.py:f", "./bugs.py:f", True),
+        ("./bugs.py:f", "{here}/bugs.py:f", True),
+        ("{here}/bugs.py:f", "sub/../bugs.py:f", True),
+        ("linked.py:f", "bugs.py:f", True),
+        ("*.py:f", "./bugs.py:f", True),
+        ("./*.py:f", "{here}/bugs.py:f", True),
+        ("*/bugs.py:f", "bugs.py:f", True),
+        ("bugs.py:f==torch-sdpa", "./bugs.py:f==torch-sdpa", True),
+        ("bugs.py:f", "sub/bugs.py:f", False),
+        ("bugs.py:f", "./bugs.py:g", False),
+        ("bugs:f", "bugs.py:f", False),
+    ],
+)
+def test_a_file_is_the_same_by_every_path_to_it(entry, subject, same, tmp_path, monkeypatch):
+    """On both sides, from the working directory, whose own name is no pattern; a module is another name."""
+    here = tmp_path / ("here" if "*" in entry else "here[1]")
+    here.mkdir()
+    (here / "bugs.py").touch()
+    (here / "linked.py").symlink_to("bugs.py")
+    monkeypatch.chdir(here)
+    known = [replace(KNOWN, subject=entry.format(here=here))]
+    assert bool(known_of(subject.format(here=here), known)) is same
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject", "told"),
+    [
+        ("bugs:f", "./bugs.py:f", True),
+        ("older/bugs.py:f", "bugs.py:f", True),
+        ("bugs.py:f", "f", True),
+        ("other.py:f", "bugs.py:f", False),
+        ("./bugs.py:f", "bugs.py:f", False),
+        ("bugs.py:g", "bugs.py:f", False),
+        ("judged.py:f", "bugs.py:f", False),
+        ("hf-encoder:bert", "hf:bert", False),
+    ],
+)
+def test_an_entry_that_may_be_meant_and_is_not_is_told_in_one_line(
+    entry, subject, told, tmp_path, monkeypatch
+):
+    """By the attribute: not another file that there is, nor a subject of the same run, nor another built-in one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("bugs.py", "other.py"):
+        (tmp_path / name).touch()
+    known = [replace(KNOWN, subject=entry, laws=("attention/masks/the-future-does-not-matter",))] * 2
+    lines = remarks(known, subject, "attention", ["bugs.py:f", "./judged.py:f"] if ".py" in subject else ())
+    assert len(lines) == told
+    for line in lines:
+        assert line.startswith(f"baseline: {entry} names no subject of this run, but looks like {subject}: ")
+
+
+@pytest.mark.parametrize(
+    ("laws", "told"),
+    [
+        (("attention/masks/*",), True),
+        (("attention/no*", "rotary/*"), False),
+        (tuple(law.id for law in choose("attention", ["masks/"])), False),
+    ],
+)
+def test_a_pattern_that_mutes_many_laws_is_told(laws, told):
+    """It mutes those that come later, too; exact ids, however many, mute what is known only, and it is no failure."""
+    compared = compare(verdict(row("attention/masks/a", "breaks")), [replace(KNOWN, laws=laws)])
+    number = len(choose("attention", ["attention/masks/"]))
+    expected = f"baseline: attention/masks/* mutes {number} laws of mine, and any that comes later"
+    assert [line.startswith(expected) for line in compared.remarks] == [True] * told
+    assert compared.exit_code == (0 if told else 1)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +443,27 @@ def test_the_command_takes_a_baseline(tmp_path, capsys, listed, code):
     said = json.loads(verdict.read_text())["baseline"]
     assert (said["file"], said["exit_code"]) == (baseline, code)
     assert bool(said["known"]) is (code == 0)
+
+
+def test_verify_takes_a_baseline(tmp_path):
+    """As the command does: the verdict says what is found, and conforms where only what is listed breaks."""
+    (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
+    file = tmp_path / "b.toml"
+    asked = {"profile": "quick", "dtype": "float32", "laws": "masks/the-future"}
+    for listed, conforms in (("the-future-does-not-matter", True), ("broadcast-equals-expanded", False)):
+        file.write_text(LISTED.format(law=listed), encoding="utf-8")
+        found = headcheck.verify(f"{tmp_path}/wrong.py:attention", baseline=file, **asked)
+        assert (found.verdict, found.conforms, bool(found)) == ("breaks", conforms, conforms)
+        assert [each.id for each in found.new] == [each.id for each in found.broken] * (not conforms)
+        line = (
+            "baseline: 1 broken laws are known" if conforms else "baseline: new: attention/masks/the-future"
+        )
+        assert line in repr(found)
+        assert line in str(found)
+        said = json.loads(found.to_json())["baseline"]
+        assert (said["file"], said["exit_code"]) == (str(file), 0 if conforms else 1)
+    with pytest.raises(HeadcheckError, match="cannot read the baseline"):
+        headcheck.verify("torch-sdpa", baseline=tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import headcheck
+from headcheck.baseline import Known, compare
 from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError, SubjectError
@@ -221,13 +222,16 @@ def test_what_declares_it_is_what_was_observed(law: str, observed: float | None,
 def test_known_breaks_are_marked() -> None:
     """Beside a baseline the table tells what is known from what is new, and only the new is shown in full."""
     new, file = replace(BREAKS, id="attention/a/new"), io.StringIO()
-    show(a_verdict(HOLDS, BREAKS, new), plain_console(file), known={BREAKS.id: "by the wrong sign"})
+    verdict = a_verdict(HOLDS, BREAKS, new)
+    known = Known("s", (BREAKS.id,), "by the wrong sign", "bug", "", "none found")
+    show(replace(verdict, baseline=compare(verdict, [known])), plain_console(file))
     text = file.getvalue()
     assert re.search(r"^  two +breaks \(known\)", text, re.MULTILINE)
     assert re.search(r"^  new +BREAKS", text, re.MULTILINE)
     assert "BREAKS attention/a/new" in text
     assert "BREAKS attention/a/two" not in text
     assert "attention/a/two: by the wrong sign" in text
+    assert text.endswith("baseline: 1 broken laws are known deviations\nbaseline: new: attention/a/new\n")
 
 
 def test_one_exception_is_shown_once() -> None:

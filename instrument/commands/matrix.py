@@ -66,9 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.page:
         Path(arguments.page).write_text(matrix_page(records, missing, known), encoding="utf-8")
-    compared = [compare(verdict, known) for record in records if (verdict := record.as_verdict()) is not None]
+    verdicts = [verdict for record in records if (verdict := record.as_verdict()) is not None]
+    compared = [compare(each, known, file=arguments.baseline or "the baseline") for each in verdicts]
     for each in compared:
-        for line in each.lines(arguments.baseline or "the baseline"):
+        for line in each.lines():
             if not line.endswith("known deviations"):
                 print(f"{each.verdict.subject}: {line}")
     deviate = sum(each.exit_code == 1 for each in compared)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from headcheck.commands._shared import (
@@ -21,7 +22,7 @@ from headcheck.commands._shared import (
 from headcheck.errors import HeadcheckError
 
 if TYPE_CHECKING:
-    from headcheck.baseline import Compared
+    from headcheck.verdict import Verdict
 
 SENTENCE = "judge a subject by the laws of its role (the default command)"
 
@@ -80,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     for subject in arguments.subjects if several else ():
         require_findable(subject)  # A word that was mistyped is told before the work.
     if not several:
-        exit_code, _, text = _judged(arguments, arguments.subjects[0], known)
-        return exit_code if write_json(arguments.json, text) else 2
+        verdict = _judged(arguments, arguments.subjects[0], known)
+        return verdict.exit_code if write_json(arguments.json, verdict.to_json()) else 2
     return _judged_in_turn(arguments, known)
 
 
@@ -95,10 +96,11 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
     try:
         for subject in arguments.subjects:
             try:
-                exit_code, compared, text = _judged(arguments, subject, known)
-                line, enough = summary(compared.verdict), compared.verdict.interrupted
-                if compared.new:
-                    line += f"; first {most_telling_first(compared.new)[0].id}"
+                verdict = _judged(arguments, subject, known)
+                exit_code, text = verdict.exit_code, verdict.to_json()
+                line, enough = summary(verdict), verdict.interrupted
+                if verdict.new:
+                    line += f"; first {most_telling_first(verdict.new)[0].id}"
             except HeadcheckError as problem:
                 exit_code, enough = say(f"headcheck: {subject}: {problem}"), False
                 line = f"could not be judged: {problem}"
@@ -131,10 +133,8 @@ def _told_to(arguments: argparse.Namespace) -> TextIO:
     return sys.stderr if arguments.json == "-" else sys.stdout
 
 
-def _judged(
-    arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None
-) -> tuple[int, "Compared", str]:
-    """One subject: the exit code, the verdict beside what is known of it, and both as JSON."""
+def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None) -> "Verdict":
+    """One subject: its verdict, shown, beside what is known of it."""
     from headcheck.baseline import compare
     from headcheck.console import plain_console, short, show
     from headcheck.isolation import Workers
@@ -149,15 +149,16 @@ def _judged(
         verdict = judged_apart(
             workers, arguments.law, progress, arguments.fuzz or 0.0, exit_first=arguments.exitfirst
         )
-    compared = compare(verdict, known or (), narrowed=bool(arguments.dtype))
+    if known is not None:
+        file, narrowed = arguments.baseline, bool(arguments.dtype)
+        compared = compare(verdict, known, file=file, narrowed=narrowed, run=arguments.subjects)
+        verdict = replace(verdict, baseline=compared)
     console = plain_console(_told_to(arguments))
     if not arguments.quiet:
-        show(verdict, console, known=compared.reasons, verbose=arguments.verbose)
+        show(verdict, console, verbose=arguments.verbose)
     elif len(arguments.subjects) == 1:
-        print(short(verdict, compared.reasons), file=console.file)
+        print(short(verdict), file=console.file)
+    elif verdict.beside:
+        print(*verdict.beside, sep="\n", file=console.file)
     tell_of_bugs(workers)
-    exit_code, beside = verdict.exit_code, {}
-    if known is not None:
-        exit_code, beside = compared.exit_code, {"baseline": compared.as_dict(arguments.baseline)}
-        print(*compared.lines(arguments.baseline), sep="\n", file=console.file)
-    return exit_code, compared, verdict.to_json(**beside)
+    return verdict
