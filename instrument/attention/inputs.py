@@ -203,6 +203,16 @@ class Inputs:
         boolean = whole.dtype == torch.bool
         return self.but(attn_mask=whole & ~dead if boolean else whole.masked_fill(dead, -torch.inf))
 
+    def with_low_biases(self) -> "Inputs":
+        """An additive mask (q_len, kv_len) of biases near -2^15, some steps apart, that may hide the first keys."""
+        low, random = -(2.0**15), self.generator("steps")
+        step = max(1.0, -low * 2 * torch.finfo(self.dtype).eps)
+        biases = low + step * torch.randint(0, 4, (self.q_len, self.kv_len), generator=random).double()
+        first = torch.randint(0, self.kv_len, (self.q_len, 1), generator=random)
+        if torch.rand((), generator=random) < 0.5:
+            biases = biases.masked_fill(torch.arange(self.kv_len) < first, -torch.inf)
+        return self.but(attn_mask=biases.to(self.dtype), generic=False)
+
     def normal_like(self, tensor: Tensor, purpose: str = "normal") -> Tensor:
         """Standard normal numbers of the shape and dtype of a tensor."""
         drawn = torch.randn(tensor.shape, generator=self.generator(purpose), dtype=torch.float64)

@@ -209,13 +209,7 @@ LOW = "an additive mask is added to the scores, whatever its size"
 )
 def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Biases that are all far below zero weigh the keys by how far they are apart, be the first keys hidden or not."""
-    low, random = -(2.0**15), x.generator("steps")
-    step = max(1.0, -low * 2 * torch.finfo(x.dtype).eps)
-    biases = low + step * torch.randint(0, 4, (x.q_len, x.kv_len), generator=random).double()
-    first = torch.randint(0, x.kv_len, (x.q_len, 1), generator=random)
-    if torch.rand((), generator=random) < 0.5:
-        biases = biases.masked_fill(torch.arange(x.kv_len) < first, -torch.inf)
-    return _exact(attention, x.but(attn_mask=biases.to(x.dtype), generic=False))
+    return _exact(attention, x.with_low_biases())
 
 
 @law(
