@@ -19,12 +19,18 @@ IN_FULL = 3
 """So many deviations of one subject or pair are shown in full, the most specific first."""
 SAME_CASE: Mapping[str, str] = {
     "outputs-agree": "attention/accuracy/output-is-within-the-bound",
+    "long-rows-agree": "attention/accuracy/output-is-within-the-bound",
+    "masks-of-two-axes-agree": "attention/accuracy/output-is-within-the-bound",
+    "biases-beside-the-causal-flag-agree": "attention/accuracy/output-is-within-the-bound",
+    "scales-of-zero-and-below-agree": "attention/accuracy/explicit-scale-is-used",
+    "low-biases-agree": "attention/accuracy/low-biases-keep-their-differences",
     "dead-rows-agree": "attention/accuracy/output-is-within-the-bound",
     "gradients-agree": "attention/gradients/gradients-are-within-the-bound",
     "log-sum-exps-agree": "attention/features/log-sum-exp-is-within-the-bound",
     "weights-agree": "attention/features/returned-weights-are-within-the-bound",
 }
 """Law of a pair -> the law of one subject that shows each side of the same case."""
+NO_LAW_OF_PAIRS = "no pair was compared, as --law leaves no law of pairs"
 
 
 def show(verdict: FamilyVerdict, console: Console) -> None:

@@ -6,23 +6,118 @@ import torch
 from torch import Tensor
 
 from headcheck.agreement.pair import PairSubject
+from headcheck.attention.given import alike, long_rows, masked, no_mask, not_causal, unmasked, without
 from headcheck.attention.inputs import Inputs
-from headcheck.comparison import Comparison, within
+from headcheck.attention.subject import CAUSAL_SCALES
+from headcheck.calling import SubjectRaised
+from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.declarations import BROADCAST_SHAPES
+from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 
 TRIANGLE = "triangle inequality: |a - b| <= |a - exact| + |b - exact|"
+OUTPUTS = "|O_1 - O_2| <= bound_1 + bound_2"
+OF_EQUAL_SIZES = (alike("batch", "q_len"), alike("batch", "heads"), alike("batch", "q_len"))
+"""As many sequences as heads and as queries: an axis that is taken for another keeps the shapes."""
+
+
+def _outputs(pair: PairSubject, x: Inputs, what: str = "output") -> Comparison:
+    return within(pair.one(x), pair.other(x), pair.one.bound(x) + pair.other.bound(x), what)
 
 
 @law(
     source=TRIANGLE,
-    formula="|O_1 - O_2| <= bound_1 + bound_2",
+    formula=OUTPUTS,
     guards="Backends of one function that part at the edges: masks, lengths, scales, dead rows (pytorch 110213).",
-    share=2.0,
+    given=(
+        one_in(
+            4,
+            masked,
+            one_of("mask_axes", *BROADCAST_SHAPES[1:]),
+            at_least(batch=2, heads=2, q_len=2, kv_len=2),
+            *OF_EQUAL_SIZES,
+        ),
+    ),
+    share=1.5,
 )
 def outputs_agree(pair: PairSubject, x: Inputs) -> Comparison:
     """Both give the same output, as far as the arithmetic that each declares allows."""
-    limit = pair.one.bound(x) + pair.other.bound(x)
-    return within(pair.one(x), pair.other(x), limit, "output")
+    return _outputs(pair, x)
+
+
+@law(
+    source=f"{TRIANGLE}; torch.nn.functional.scaled_dot_product_attention, argument scale",
+    formula=f"{OUTPUTS} for scale = 0, -1/2",
+    guards="A scale of zero taken for none in one of two backends, a sign that is lost.",
+    needs=("scale",),
+    share=0.25,
+)
+def scales_of_zero_and_below_agree(pair: PairSubject, x: Inputs) -> Iterator[Comparison]:
+    """Both give the same output by a scale of zero and by a negative one, where both take them."""
+    if x.is_causal and CAUSAL_SCALES in pair.one.avoids:
+        raise NotApplicable("with is_causal, one of them is for scales above zero only")
+    for scale in (0.0, -0.5):
+        try:
+            yield _outputs(pair, x.but(scale=scale), f"output, with scale = {scale}")
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"a scale of {scale} is refused: {refusal}") from refusal
+
+
+@law(
+    source=f"{TRIANGLE}; an additive mask is added to the scores, whatever its size",
+    formula=f"{OUTPUTS}, every B_ij near -2^15",
+    guards="A running maximum that begins at -1e4 in one of two backends, biases that are clamped there.",
+    needs=("additive",),
+    given=(no_mask, not_causal, without("sinks"), at_least(kv_len=2)),
+    share=0.25,
+)
+def low_biases_agree(pair: PairSubject, x: Inputs) -> Comparison:
+    """Both give the same output beside biases that are all far below zero."""
+    return _outputs(pair, x.with_low_biases())
+
+
+@law(
+    source=f"{TRIANGLE}; broadcasting: axes are matched from the last one",
+    formula=f"{OUTPUTS}, M of (q_len, kv_len), q_len = batch = heads",
+    guards="A mask (q_len, kv_len) that one of two backends reads as (batch, kv_len).",
+    needs=("attn_mask",),
+    given=(masked, having(mask_axes="qk"), at_least(batch=2, heads=2, q_len=2, kv_len=2), *OF_EQUAL_SIZES),
+    share=0.25,
+)
+def masks_of_two_axes_agree(pair: PairSubject, x: Inputs) -> Comparison | None:
+    """Both give the same output beside a mask of queries and keys, where batch and heads are as many as queries."""
+    return None if x.attn_mask is None else _outputs(pair, x)
+
+
+@law(
+    source=f"{TRIANGLE}; the canonical call: a mask and is_causal both restrict",
+    formula=f"{OUTPUTS}, B + triangle",
+    guards="The causal flag dropped in one of two backends beside a mask of one shape or kind (keras 23040).",
+    needs=("is_causal", "additive"),
+    given=(
+        masked,
+        one_of("mask_form", "additive", "bias"),
+        one_of("mask_axes", "b11k", "bh1k", "bhqk"),
+        having(is_causal=True),
+        at_least(q_len=2, kv_len=2),
+    ),
+    share=0.5,
+)
+def biases_beside_the_causal_flag_agree(pair: PairSubject, x: Inputs) -> Comparison | None:
+    """Both give the same output where an additive mask comes together with is_causal, where both take that."""
+    return _outputs(pair, x) if x.is_causal and x.attn_mask is not None else None
+
+
+@law(
+    source=f"{TRIANGLE}; kernels split the keys by their number",
+    formula=f"{OUTPUTS}, kv_len > 1024",
+    guards="Long rows by another path in one of two backends, which loses their last key.",
+    given=(unmasked, long_rows, having(dtype="float32")),
+    share=0.25,
+)
+def long_rows_agree(pair: PairSubject, x: Inputs) -> Comparison:
+    """Both give the same output of more than a thousand keys."""
+    return _outputs(pair, x)
 
 
 @law(

@@ -61,6 +61,58 @@ def dead_rows_give_the_mean(
     return torch.softmax(scores, dim=-1) @ value
 
 
+@wrong("A scale of zero is taken for none.", breaks="pairs/scales-of-zero-and-below-agree")
+def scale_of_zero_is_none(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    given = {"may_attend": keeps(attn_mask), "bias": bias(attn_mask)}
+    return attention(query, key, value, scale=scale or query.shape[-1] ** -0.5, **given).output
+
+
+@wrong("The running maximum begins at -1e4.", breaks="pairs/low-biases-agree")
+def maximum_from_minus_ten_thousand(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Tensor:
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    if (added := bias(attn_mask)) is not None:
+        scores = scores + added
+    if (kept := keeps(attn_mask)) is not None:
+        scores = scores.masked_fill(~kept, -torch.inf)
+    raised = torch.exp(scores - scores.amax(dim=-1, keepdim=True).clamp(min=-1e4))
+    total = raised.sum(dim=-1, keepdim=True)
+    return raised @ value / total.masked_fill(total == 0, 1.0)
+
+
+@wrong("A mask of two axes is read as one of sequences and keys.", breaks="pairs/masks-of-two-axes-agree")
+def mask_of_two_axes_for_sequences(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+) -> Tensor:
+    if attn_mask is not None and attn_mask.ndim == 2 and attn_mask.shape[0] == query.shape[0] > 1:
+        attn_mask = attn_mask[:, None, None]
+    return attention(query, key, value, may_attend=keeps(attn_mask), bias=bias(attn_mask)).output
+
+
+@wrong(
+    "The causal flag is dropped beside an additive mask of one row.",
+    breaks="pairs/biases-beside-the-causal-flag-agree",
+    real="https://github.com/keras-team/keras/issues/23040",
+)
+def causal_flag_dropped_beside_a_row(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    kept = keeps(attn_mask)
+    if is_causal and not (bias(attn_mask) is not None and attn_mask.shape[-2] == 1):
+        triangle = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        kept = triangle if kept is None else kept & triangle
+    return attention(query, key, value, may_attend=kept, bias=bias(attn_mask)).output
+
+
+@wrong("Of an odd number of keys above 1024 the last is lost.", breaks="pairs/long-rows-agree")
+def last_of_many_keys_lost(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    kept = key.shape[-2] if key.shape[-2] <= 1024 else key.shape[-2] // 2 * 2
+    return attention(query, key[..., :kept, :], value[..., :kept, :]).output
+
+
 @right("The textbook's steps, in the dtype of the inputs or in float32.")
 def plain(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
     wide = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query, key, value)]
