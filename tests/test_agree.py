@@ -1,24 +1,29 @@
 """Subjects that should compute the same: pairs, families, the verdict and the command."""
 
 import json
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from random import Random
+from typing import cast
 
 import pytest
 import torch
+from torch import Tensor
 
 from headcheck.agreement.families import FAMILIES, expanded
 from headcheck.agreement.judging import PROFILES, judge_family
+from headcheck.agreement.observe import Observation
 from headcheck.agreement.pair import PairSubject, pair_of
-from headcheck.agreement.report import conventions, deviations, each_side, summary
+from headcheck.agreement.report import NO_LAW_OF_PAIRS, conventions, deviations, each_side, summary
 from headcheck.agreement.role import role
-from headcheck.agreement.verdict import FamilyVerdict
+from headcheck.agreement.verdict import Agreement, FamilyVerdict, Standing
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.operators import operators_in, telling
 from headcheck.attention.role import role as attention_role
 from headcheck.command import main
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import Comparison, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Engine
 from headcheck.errors import HeadcheckError
@@ -138,6 +143,56 @@ def test_a_side_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
     assert changed.function(1, 2, torch.ones(1)).item() == 1.0
 
 
+# The special cases of pairs
+
+SCALES = "agreement/pairs/scales-of-zero-and-below-agree"
+CAUSAL_BIASES = "agreement/pairs/biases-beside-the-causal-flag-agree"
+
+
+def row_of_prepared(subject: PairSubject, law: str) -> LawResult:
+    return Engine(role, subject, TINY, 0, lambda law, case: str(case)).judge(all_laws()[law])
+
+
+def test_scales_are_compared_where_both_take_them() -> None:
+    """A refusal of zero is none of the pair's; by is_causal they are left out where one is for those above zero only."""
+    reference = kernels_reference()
+
+    def positive(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+        if scale is not None and scale <= 0:
+            raise ValueError("scale must be above zero")
+        return cast(Tensor, reference.function(query, key, value, scale=scale))
+
+    subject = role.prepare(
+        pair_of(reference, Attention(positive)), dtypes=("float32",), device="cpu", seed=0
+    )[0]
+    row = row_of_prepared(subject, SCALES)
+    assert (row.outcome, "a scale of 0.0 is refused" in row.reason) == ("not-applicable", True)
+    above_zero = prepared(scale_with_causal="positive")
+    assert row_of_prepared(above_zero, SCALES).outcome == "holds"
+    x = role.build(Case(q_len=2, kv_len=2, is_causal=True), above_zero)
+    with pytest.raises(NotApplicable, match="for scales above zero only"):
+        list(cast(Iterator[Comparison], all_laws()[SCALES].check(above_zero, x)))
+
+
+def test_a_mask_beside_is_causal_is_compared_where_both_take_it() -> None:
+    """Where one declares that it refuses it, the pair has no such case."""
+    assert row_of_prepared(prepared(causal="bottom-right"), CAUSAL_BIASES).outcome == "holds"
+    assert row_of_prepared(prepared(mask_with_causal="refused"), CAUSAL_BIASES).outcome == "not-applicable"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_special_cases_are_those_that_their_laws_speak_of(seed: int) -> None:
+    """A mask of two axes by as many sequences and heads as queries, a thousand keys, one row for all queries."""
+    pair = prepared()
+    laws = {law.name: law for law in choose("agreement")}
+    fitted = {name: role.fit(law.repaired(role.draw(Random(seed), pair)), pair) for name, law in laws.items()}
+    two_axes, beside = fitted["masks-of-two-axes-agree"], fitted["biases-beside-the-causal-flag-agree"]
+    assert two_axes.mask_axes == "qk"
+    assert two_axes.batch == two_axes.heads == two_axes.q_len > 1
+    assert (beside.is_causal, beside.mask != "none", beside.mask_form in ("additive", "bias")) == (True,) * 3
+    assert fitted["long-rows-agree"].kv_len > 1024
+
+
 # Which kernel ran
 
 
@@ -238,6 +293,24 @@ def test_what_cannot_be_had_is_no_member_and_no_pass(capsys: pytest.CaptureFixtu
     assert of_all.unfinished.startswith("no-such-subject: there is no built-in subject")
     assert main(["agree", "reference", "no-such-subject"]) == 2
     assert "agreement needs two subjects, and 1 can be had here" in capsys.readouterr().err
+
+
+def test_what_pairs_were_compared_on_is_said_where_a_member_breaks_a_law() -> None:
+    """An agreement beside a broken law is one on the inputs of pairs, and the last line says so."""
+    broken = LawResult("attention/accuracy/low-biases-keep-their-differences", "", "breaks", examples=1)
+    agreed = LawResult(OUTPUTS, "", "holds", examples=6, worst_error_over_bound=0.05)
+    seen = Observation(declared={}, dtypes=("float32",))
+    members = [Standing("one", seen), Standing("other", seen, [broken])]
+    verdict = FamilyVerdict(members, [Agreement("one", "other", [agreed])], "quick", 0, 1.0, {})
+    told = "1 of them breaks a law; 1 of 1 pairs agree, at most 0.05 of the sum of their bounds apart, on 6 inputs"
+    assert f"{told} drawn for pairs, not on those by which a member breaks a law" in summary(verdict)
+
+
+def test_laws_that_leave_no_pair_to_compare_are_no_agreement() -> None:
+    """Where --law names laws of one subject alone, the last line says that no pair was compared."""
+    verdict = verdict_of(RIGHT, "reference", laws=("accuracy/low-biases",))
+    assert (verdict.exit_code, NO_LAW_OF_PAIRS in summary(verdict)) == (2, True)
+    assert "pairs agree" not in summary(verdict)
 
 
 # The command

@@ -75,6 +75,7 @@ def judge_family(
         environment=_environment(met[here[0]]),
         left_out=list(left_out),
         unfinished=unfinished,
+        pairs_asked=any(law.role == "agreement" for law in chosen),
     )
 
 

@@ -50,8 +50,6 @@ def show(verdict: FamilyVerdict, console: Console) -> None:
 
 def summary(verdict: FamilyVerdict) -> str:
     """The verdict in one line, with its denominators."""
-    judged = [pair for pair in verdict.pairs if pair.judged]
-    apart = [pair for pair in judged if pair.broken]
     parts = [f"{len(verdict.judged)} subjects"]
     deviating = sum(bool(each.broken) for each in verdict.members)
     parts.append(
@@ -59,17 +57,25 @@ def summary(verdict: FamilyVerdict) -> str:
         if deviating
         else "each keeps its laws"
     )
-    agree = f"{len(judged) - len(apart)} of {len(judged)} pairs agree"
-    farthest = max((pair.worst for pair in judged if not pair.broken), default=None)
-    parts.append(
-        agree if farthest is None else f"{agree}, at most {farthest:.2f} of the sum of their bounds apart"
-    )
-    if len(verdict.pairs) > len(judged):
-        parts.append(f"{len(verdict.pairs) - len(judged)} pairs have nothing in common to compare")
+    parts += _told_of_pairs(verdict, deviating) if verdict.pairs_asked else [NO_LAW_OF_PAIRS]
     parts.append(f"{sum(row.examples for row in verdict.rows):,} examples; {verdict.duration_s:.1f} s")
     if verdict.unfinished:
         parts.append(f"NOT FINISHED: {verdict.unfinished}")
     return f"{verdict.verdict}: {'; '.join(parts)}"
+
+
+def _told_of_pairs(verdict: FamilyVerdict, deviating: int) -> list[str]:
+    """How many pairs agree, and on what; a law that a member breaks by itself is not asked of its pairs."""
+    judged = [pair for pair in verdict.pairs if pair.judged]
+    agreeing = [pair for pair in judged if not pair.broken]
+    told = f"{len(agreeing)} of {len(judged)} pairs agree"
+    if agreeing:
+        told += f", at most {max(pair.worst for pair in agreeing):.2f} of the sum of their bounds apart"
+    if agreeing and deviating:
+        examples = sum(pair.examples for pair in agreeing)
+        told += f", on {examples:,} inputs drawn for pairs, not on those by which a member breaks a law"
+    lacking = len(verdict.pairs) - len(judged)
+    return [told, *([f"{lacking} pairs have nothing in common to compare"] if lacking else [])]
 
 
 def deviations(verdict: FamilyVerdict) -> list[tuple[str, list[LawResult]]]:

@@ -43,6 +43,11 @@ class Agreement:
         return [row for row in self.laws if row.outcome != "not-applicable"]
 
     @property
+    def examples(self) -> int:
+        """On so many inputs, drawn for pairs, the two were compared."""
+        return sum(row.examples for row in self.judged)
+
+    @property
     def worst(self) -> float:
         """The largest difference as a share of the sum of both bounds."""
         return max((row.worst_error_over_bound for row in self.judged), default=0.0)
@@ -61,6 +66,8 @@ class FamilyVerdict:
     left_out: list[str] = field(default_factory=list)
     """Members that the profile leaves out."""
     unfinished: str = ""
+    pairs_asked: bool = True
+    """Whether any law of pairs was asked; parts of law ids may leave none."""
 
     @property
     def judged(self) -> list[Standing]:
