@@ -14,6 +14,8 @@ from headcheck.declarations import Attention, Declaration
 class Pair(Declaration):
     """Two attention functions that should agree; on the command line ONE==OTHER.
 
+    That they agree is weaker than that each keeps the laws of attention, which ask for more and of more cases.
+
     function: the first, undeclared, where `one` is not given. Each is held to what it declares, and cases are
     kept to what both can do and mean the same by.
     """
