@@ -1,5 +1,7 @@
 """Wrong layer norms, as they come in ports, kernels and exercises."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -52,3 +54,28 @@ def constant_statistics(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e
     with torch.no_grad():
         variance, mean = torch.var_mean(wide(x), dim=-1, keepdim=True, correction=0)
     return (weight * (wide(x) - mean) * torch.rsqrt(variance + eps) + bias).to(x.dtype)
+
+
+class _ScaledWhereItLies(torch.autograd.Function):
+    """The normed rows times the weight; on the way back what is sent is scaled where it lies."""
+
+    @staticmethod
+    def forward(ctx: Any, normed: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(normed, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        normed, weight = ctx.saved_tensors
+        of_weight = (grad * normed).flatten(0, -2).sum(dim=0)
+        return grad.mul_(weight), of_weight
+
+
+@wrong(
+    "The backward pass scales what is sent back where it lies: a residual beside reads it scaled.",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
+)
+def sent_back_and_scaled(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    normed = functional.layer_norm(wide(x), x.shape[-1:], eps=eps).to(x.dtype)
+    scaled: Tensor = _ScaledWhereItLies.apply(normed, weight)
+    return scaled + bias

@@ -1,5 +1,7 @@
 """Wrong RMS norms, as they come in ports, kernels and exercises."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -47,3 +49,30 @@ def eps_after_the_rescale(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tenso
 def squares_in_half(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     squares = wide(x * x).mean(dim=-1, keepdim=True)
     return (wide(x) * torch.rsqrt(squares + eps) * weight).to(x.dtype)
+
+
+class _IntoWhatIsSent(torch.autograd.Function):
+    """The whole norm; on the way back the gradient of x is written over what is sent, to save memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        rstd = torch.rsqrt(wide(x).square().mean(dim=-1, keepdim=True) + eps)
+        ctx.save_for_backward(x, weight, rstd)
+        return (wide(x) * rstd * weight).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight, rstd = ctx.saved_tensors
+        normed, scaled = wide(x) * rstd, wide(grad) * weight
+        of_weight = (wide(grad) * normed).flatten(0, -2).sum(dim=0).to(weight.dtype)
+        mean = (scaled * normed).mean(dim=-1, keepdim=True)
+        return grad.copy_(rstd * (scaled - normed * mean)), of_weight, None
+
+
+@wrong(
+    "The backward pass writes the gradient of x over what is sent back.",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
+)
+def gradient_into_what_is_sent(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    output: Tensor = _IntoWhatIsSent.apply(x, weight, eps)
+    return output
