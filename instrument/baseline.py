@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ class Compared:
             "new": [row.id for row in self.new],
             "known": self.reasons,
             "fixed": [each.reason for each in self.fixed],
+            "remarks": list(self.remarks),
         }
 
     def lines(self) -> list[str]:
@@ -136,14 +138,18 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
 
 def names(pattern: str, subject: str) -> bool:
     """Whether the subject of an entry is this one: of a file by any path to it."""
-    spellings, wanted = (subject, _placed(subject)), (pattern, _placed(pattern))
-    return spellings[1] == wanted[1] or any(fnmatchcase(one, each) for one in spellings for each in wanted)
+    if _placed(pattern) == _placed(subject):
+        return True
+    wanted = (pattern, _placed(pattern, escape(Path.cwd().as_posix())))
+    return any(fnmatchcase(one, each) for one in (subject, _placed(subject)) for each in wanted)
 
 
-def _placed(subject: str) -> str:
-    """A subject, or a pair ONE==OTHER, with its files by their whole paths."""
+def _placed(subject: str, here: str = "") -> str:
+    """A subject, or a pair ONE==OTHER, its files by whole paths; here: how the working directory is written."""
     sides = [each.rpartition(":") for each in subject.split("==")]
     places = [Path(place).resolve().as_posix() if is_path(place) else place for place, _, _ in sides]
+    if here:
+        places = [place.replace(Path.cwd().as_posix(), here, 1) for place in places]
     return "==".join(f"{place}{colon}{name}" for place, (_, colon, name) in zip(places, sides, strict=True))
 
 
@@ -160,9 +166,9 @@ def remarks(known: Iterable[Known], subject: str, role: str, run: Sequence[str] 
     told = []
     if alike:
         more = f" (and {len(alike) - 1} more)" if alike[1:] else ""
-        how = "a subject is named as in the verdict, a file by any path to it from here, a module as a module"
         told.append(
-            f"baseline: {alike[0]}{more} names no subject of this run, but looks like {subject}: {how}"
+            f"baseline: {alike[0]}{more} names no subject of this run, but looks like {subject}: "
+            f'where that is meant, write subject = "{subject}"'
         )
     for each in known_of(subject, known):
         patterns = [pattern for pattern in each.laws if pattern not in all_laws()]

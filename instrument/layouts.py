@@ -1,6 +1,7 @@
 """How a tensor lies in memory. Each but `memory_of` takes a tensor and gives one equal to it, freshly allocated."""
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import torch
 from torch import Tensor
@@ -19,12 +20,12 @@ def memory_of(x: Tensor) -> Tensor:
 
 
 def moved(x: Tensor, like: Tensor) -> Tensor:
-    """The tensor in the dtype and on the device of another one, as it lies in memory: `to` alone would close gaps, and
+    """A copy in the dtype and on the device of another one, as it lies in memory: `to` alone would close gaps, and
     write out what is expanded. On a GPU it begins at a multiple of what is read at once.
     """
-    x = x.to(like.dtype)
+    x = x.detach().to(like.dtype)
     if x.device.type == like.device.type:
-        return x
+        return deepcopy(x)
     memory = memory_of(x)
     before = -x.storage_offset() % shift(like, usual=1)
     there = torch.cat([memory.new_full((before,), FOREIGN), memory]).to(like.device)

@@ -5,7 +5,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -157,10 +157,17 @@ def _found_by_a_path(problem: BaseException, folders: Iterable[Path] = ()) -> st
     if not name or "." in name:  # Of a dotted one the package was found.
         return ""
     places = (each / below for each in folders for below in ("", "src"))
-    root = next((each for each in places if (each / name).is_dir() or (each / f"{name}.py").is_file()), None)
+    root = next((each for each in places if _holds(each, name)), None)
     if root is not None:
         return f"; it lies in {root}: run with PYTHONPATH={shlex.quote(str(root))}, or install it by pip install -e"
     return f"; install {name}, or run with PYTHONPATH=FOLDER, the folder that holds it"
+
+
+def _holds(folder: Path, module: str) -> bool:
+    """Whether a module lies there; not, where that cannot be read."""
+    with suppress(OSError):
+        return (folder / module).is_dir() or (folder / f"{module}.py").is_file()
+    return False
 
 
 def place_in_its_package(file: Path) -> tuple[Path, str]:

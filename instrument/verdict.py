@@ -123,7 +123,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """Of the command: 0 conforms, 1 breaks, 2 untested; a known deviation is no break, one that is gone is."""
+        """Of the command: 0 conforms, 1 breaks, 2 untested; 1, too, where a listed deviation does not show any more."""
         return EXIT_CODES[self.verdict] if self.baseline is None else self.baseline.exit_code
 
     @property

@@ -27,7 +27,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Engine
 from headcheck.errors import HeadcheckError
-from headcheck.judging import make_plan
+from headcheck.judging import make_plan, verify
 from headcheck.laws import all_laws, choose
 from headcheck.loading import load
 from headcheck.subjects import builtins
@@ -191,6 +191,28 @@ def test_special_cases_are_those_that_their_laws_speak_of(seed: int) -> None:
     assert two_axes.batch == two_axes.heads == two_axes.q_len > 1
     assert (beside.is_causal, beside.mask != "none", beside.mask_form in ("additive", "bias")) == (True,) * 3
     assert fitted["long-rows-agree"].kv_len > 1024
+
+
+def test_masks_of_two_axes_are_not_compared_where_one_takes_none() -> None:
+    """What the pair is given in their place says nothing of them."""
+    torchs = builtins()["torch-sdpa"].declaration()
+    pair = pair_of(torchs.but(mask_shapes=("bhqk",)), torchs)
+    verdict = verify(pair, laws="masks-of-two", profile="quick", dtype="float32")
+    assert [row.outcome for row in verdict.laws] == ["not-applicable"]
+
+
+def test_a_scale_that_one_refuses_leaves_the_other_scale() -> None:
+    """A sign that is lost shows where a scale of zero is refused."""
+
+    def without_sign(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+        if scale == 0.0:
+            raise ValueError("a scale of zero is not taken")
+        scale = None if scale is None else abs(scale)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scale)
+
+    pair = pair_of(Attention(without_sign), builtins()["torch-sdpa"].declaration())
+    verdict = verify(pair, laws="scales-of", profile="quick", dtype="float32")
+    assert [row.outcome for row in verdict.laws] == ["breaks"]
 
 
 # Which kernel ran

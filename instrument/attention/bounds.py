@@ -71,12 +71,12 @@ class SubjectBounds:
         if not self.arithmetic.log_sum_exps:
             return None
         stored = self.rounding.scores.unit * self.rows.log_sum_exp.abs()
-        each = log_sum_exp_rounding(self.rows, self.rounding) + stored
+        each = _log_sum_exp_rounding(self.rows, self.rounding) + stored
         return torch.expm1(self.arithmetic.log_sum_exps * each)
 
 
 subject_bounds = lru_cache(maxsize=4)(SubjectBounds)
-"""The same, kept for who asks of the gradients after the output."""
+"""The same; the last few are kept, with the tensors of their problems, for who asks of gradients after an output."""
 
 
 class ForwardBounds:
@@ -139,12 +139,12 @@ def log_sum_exp_error(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch he
     return (
         torch.fmin(excess, rows.error.amax(dim=-1, keepdim=True))
         + rows.sums
-        + log_sum_exp_rounding(rows, rounding)
+        + _log_sum_exp_rounding(rows, rounding)
         + rows.chain * (rounding.accumulate.underflow + rounding.softmax.underflow)
     )
 
 
-def log_sum_exp_rounding(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len 1"]:
+def _log_sum_exp_rounding(rows: Rows, rounding: Rounding) -> Float[Tensor, "batch heads q_len 1"]:
     """u_soft + 4 u_soft |lse - m| + 3 u (|m| + |lse|): what m + log(sum) rounds by, with the sum given."""
     shifted = (rows.log_sum_exp - rows.top).abs()
     size = rows.top.abs() + rows.log_sum_exp.abs()

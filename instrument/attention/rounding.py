@@ -1,10 +1,10 @@
 """How an attention function rounds, undeclared: the narrowest model of arithmetic that explains a few calls."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, partial
 from random import Random
 
 import torch
@@ -124,21 +124,22 @@ def infer_arithmetic(
     case that asks for a wide model counts if it is right in float32.
     """
     cases = [_telling(trial, dtype, f"{seed}/arithmetic/{dtype}/{number}", number) for number in range(TRIES)]
-    model, ratio, unexplained = _fitted(trial, dtype, INFERRED, cases, in_float32)
+    answered = cache(partial(_answered, trial))
+    model, ratio, unexplained = _fitted(answered, dtype, INFERRED, cases, in_float32)
     backward = True
     if unexplained:  # Wrong gradients say nothing of how the output is rounded.
         models = INFERRED[INFERRED.index(model) :]
-        by_outputs, of_outputs, _ = _fitted(trial, dtype, models, unexplained, in_float32, backward=False)
+        by_outputs, of_outputs, _ = _fitted(answered, dtype, models, unexplained, in_float32, backward=False)
         if of_outputs <= 1:
             worst = max(ratio, of_outputs) if ratio <= 1 else of_outputs
             model, ratio, backward = by_outputs, worst, False
     if ratio <= 1 and model in ROUND_THE_SUM_ONCE and _rounds_more(trial, dtype, model, backward=backward):
-        return _fitted(trial, dtype, INFERRED[-1:], cases, in_float32, backward=backward)[:2]
+        return _fitted(answered, dtype, INFERRED[-1:], cases, in_float32, backward=backward)[:2]
     return model, ratio
 
 
 def _fitted(
-    trial: AttentionSubject,
+    answered: Callable[..., "_Answered"],
     dtype: str,
     models: Sequence[Arithmetic],
     cases: Sequence[Case],
@@ -148,17 +149,18 @@ def _fitted(
 ) -> tuple[Arithmetic, float, list[Case]]:
     """The narrowest model that fits, the largest error over bound, and the cases on which none did."""
     explained: set[Case] = set()
-    answered = lru_cache(maxsize=1)(lambda case: _answered(trial, case, dtype, backward=backward))
 
     def ratio(case: Case, model: Arithmetic) -> float:
-        found = answered(case).ratio(model)
+        found = answered(case, dtype, backward=backward).ratio(model)
         if found <= 1:
             explained.add(case)
         return found
 
     def tells(case: Case) -> bool:
         single = case.but(dtype="float32")
-        return in_float32 is None or _ratio(trial, single, "float32", in_float32, backward=backward) <= 1
+        if in_float32 is None:
+            return True
+        return answered(single, "float32", backward=backward).ratio(in_float32) <= 1
 
     model, worst = narrowest(models, cases, ratio, tells)
     return model, worst, [case for case in cases if case not in explained]

@@ -232,12 +232,12 @@ def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Ten
 def around_backward(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
     """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""
     output, wanted = _followed(subject, x, subject.arguments_for(x))
-    sent = x.cotangent.to(output).clone(memory_format=torch.contiguous_format)
+    sent = moved(x.cotangent.contiguous(), output)
     kept = [
         ("gradient of the output", sent.clone(), sent),
         ("output", output.detach().clone(), output.detach()),
     ]
-    _sent_back(subject, output, wanted, sent)
+    subject.clock.call(torch.autograd.grad, output, [*wanted.values()], sent, allow_unused=True)
     yield from kept
 
 

@@ -215,7 +215,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""
         tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
         output = self._with_a_graph(x, tensors)
-        sent = moved(self.sent_back(x, x.cotangent), output).clone()
+        sent = moved(self.sent_back(x, x.cotangent), output)
         kept = [
             ("gradient of the output", sent.clone(), sent),
             ("output", output.detach().clone(), output.detach()),

@@ -9,7 +9,7 @@ from headcheck.agreement.pair import PairSubject
 from headcheck.attention.given import alike, long_rows, masked, no_mask, not_causal, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES
-from headcheck.calling import SubjectRaised
+from headcheck.calling import SubjectRaised, refused_on_purpose
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.declarations import BROADCAST_SHAPES
 from headcheck.given import at_least, having, one_in, one_of
@@ -56,11 +56,16 @@ def scales_of_zero_and_below_agree(pair: PairSubject, x: Inputs) -> Iterator[Com
     """Both give the same output by a scale of zero and by a negative one, where both take them."""
     if x.is_causal and CAUSAL_SCALES in pair.one.avoids:
         raise NotApplicable("with is_causal, one of them is for scales above zero only")
+    refusals = []
     for scale in (0.0, -0.5):
         try:
             yield _outputs(pair, x.but(scale=scale), f"output, with scale = {scale}")
         except SubjectRaised as refusal:
-            raise NotApplicable(f"a scale of {scale} is refused: {refusal}") from refusal
+            if not refused_on_purpose(refusal.problem):
+                raise
+            refusals.append(f"a scale of {scale} is refused: {refusal}")
+    if len(refusals) == 2:
+        raise NotApplicable("; ".join(refusals))
 
 
 @law(
@@ -86,7 +91,11 @@ def low_biases_agree(pair: PairSubject, x: Inputs) -> Comparison:
 )
 def masks_of_two_axes_agree(pair: PairSubject, x: Inputs) -> Comparison | None:
     """Both give the same output beside a mask of queries and keys, where batch and heads are as many as queries."""
-    return None if x.attn_mask is None else _outputs(pair, x)
+    if x.attn_mask is None:
+        return None
+    if x.case.mask_axes != "qk":
+        raise NotApplicable("one of them takes no mask of two axes")
+    return _outputs(pair, x)
 
 
 @law(

@@ -128,6 +128,9 @@ def a_memory_of_padding_only_is_what_it_is_alone(module: DecoderSubject, x: Deco
     alone = together.picked(torch.tensor([len(real) - 1]))
     try:
         expected = module(alone)
+        other = module(_changed(alone, ~alone.real_memory, "padding"))
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses a memory of nothing but padding: {refusal}") from refusal
+    if not torch.allclose(other, expected, equal_nan=True):
+        raise NotApplicable("what it gives for a memory of nothing but padding depends on what stands in it")
     return module.close(module(together)[-1:], expected, alone)

@@ -108,6 +108,18 @@ def last_row_of_the_callers_mask() -> nn.Module:
     return Wrong()
 
 
+@right("The memory is cut to the longest that is real, and of one of padding only the first state is read.")
+def memory_cut_to_the_longest() -> nn.Module:
+    class Right(Layer):
+        def read(self, x: Tensor, memory: Tensor, is_real: Tensor | None) -> Tensor:
+            if is_real is None:
+                return super().read(x, memory, None)
+            longest = max(1, int((is_real * torch.arange(1, memory.shape[1] + 1)).max()))
+            return super().read(x, memory[:, :longest], is_real[:, :longest])
+
+    return Right()
+
+
 @wrong(
     "The maximum that is taken off begins at zero: where every score is far below, all weights are zero.",
     breaks="paths/scores-far-below-zero-give-finite-states",

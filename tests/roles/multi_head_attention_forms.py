@@ -47,3 +47,12 @@ class NumbersOfAnyShape(Plain):
             return scores + mask
         batch, _, q_len, kv_len = mask.shape
         return scores.masked_fill(~mask.expand(batch, -1, q_len, kv_len), -torch.inf)
+
+
+@right("A flag for the causal mask, and no mask beside it.")
+class CausalFlag(Plain):
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False
+    ) -> Any:
+        kept = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool).tril()
+        return super().forward(query, key, value, kept[None, None] if is_causal else None)

@@ -289,8 +289,13 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         return {"attn_mask": mask.to(self.device), **flag}
 
     def _form_for(self, may_attend: Tensor, case: MultiHeadCase) -> tuple[str, str]:
-        """Kind and shape of the mask that says it: those of the case where they are taken together."""
+        """Kind and shape of the mask that says it: those of the case where they are taken together.
+
+        NotApplicable: none is taken that could.
+        """
         found = self.found
+        if not found.mask_forms:
+            raise NotApplicable("takes no mask of a shape that could say it")
         kind = case.mask_kind if case.mask_kind in found.masks else found.masks[0]
         of_kind = [shape for each, shape in found.mask_forms if each == kind]
         wanted = case.mask_shape if case.mask_shape in of_kind else of_kind[0]
