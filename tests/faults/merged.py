@@ -9,15 +9,15 @@ from tests.faults.calls import Call
 
 @variant(
     "Three parts of the keys and a rest, whose shares are a softmax over their log-sum-exps; autograd goes back.",
-    without=("attn_mask", "dropout_p"),
+    without=("dropout_p",),
 )
 def shares_by_a_softmax(call: Call) -> Tensor:
     wide = clean.read(call)
     if not call.kv_len:
         return call.query.new_zeros(*call.query.shape[:-1], call.value.shape[-1])
     key, value = clean.group(wide, wide.key), clean.group(wide, wide.value)
-    scores, size = clean.score(wide, key, clean.scale(call)), max(1, call.kv_len // 3)
-    seen = clean.causal(call)
+    scores, size = clean.bias(wide, clean.score(wide, key, clean.scale(call))), max(1, call.kv_len // 3)
+    seen = clean.compose(call, clean.mask(call), clean.causal(call))
     scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
     parts = map(_part, scores.split(size, dim=-1), value.split(size, dim=-2))
     outputs, sums = zip(*parts, strict=True)

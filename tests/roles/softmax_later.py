@@ -27,7 +27,7 @@ class _IntoTheCotangent(torch.autograd.Function):
 
 @wrong(
     "The backward writes its result into the cotangent, which another branch may still read.",
-    breaks="gradients/gradients-are-within-the-bound",
+    breaks="memory/backward-leaves-the-output-and-its-gradient-alone",
     real="https://github.com/NVIDIA/apex/issues/1430",
 )
 def backward_into_the_cotangent(x: Tensor, dim: int) -> Tensor:
