@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,6 +11,10 @@ from torch import Tensor
 
 NEXT_TO_NOTHING = 1e-6
 """What a gradient that is zero may be computed as in float64, and far more."""
+
+
+Limit = Tensor | float | Callable[[], Tensor | float]
+"""How far numbers may be apart; as a function it is asked for only where they are not equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +28,8 @@ class Comparison:
     what: str
     observed: Tensor
     expected: Tensor
-    bound: Tensor
+    limit: Limit
+    """A function stands for a bound that was not needed: the numbers are finite and equal."""
     ratio: float
     index: tuple[int, ...]
     against: str = ""
@@ -33,10 +39,21 @@ class Comparison:
     def broken(self) -> bool:
         return self.ratio > 1.0
 
+    @cached_property
+    def bound(self) -> Tensor:
+        """Of each element."""
+        limit = _asked(self.limit)
+        each = _plain(limit) if isinstance(limit, Tensor) else self.observed.new_full((), limit)
+        return each.expand(self.observed.shape)
+
     @property
     def claims(self) -> bool:
         """Whether anything is said of any element: where every bound is infinite, nothing is."""
-        return not self.bound.numel() or not bool((self.bound == torch.inf).all())
+        if callable(self.limit) or not self.observed.numel():
+            return True
+        if isinstance(self.limit, Tensor):
+            return not bool((self.limit == torch.inf).all())
+        return self.limit != torch.inf
 
 
 class LawBroken(Exception):
@@ -60,7 +77,7 @@ def failure_of(call: Callable[..., object], *arguments: Any, **keywords: Any) ->
     return None
 
 
-def within(observed: Tensor, expected: Tensor, bound: Tensor | float, what: str = "output") -> Comparison:
+def within(observed: Tensor, expected: Tensor, bound: Limit, what: str = "output") -> Comparison:
     """Each element of `observed` is as close to `expected` as its own `bound`.
 
     NaN agrees with NaN alone and an infinity with itself alone, before any difference is taken: a NaN in
@@ -69,15 +86,17 @@ def within(observed: Tensor, expected: Tensor, bound: Tensor | float, what: str 
     observed, expected = _plain(observed), _plain(expected)
     if observed.shape != expected.shape:
         raise LawBroken(f"{what} has shape {tuple(observed.shape)}, expected {tuple(expected.shape)}")
-    limit = _plain(bound) if isinstance(bound, Tensor) else observed.new_full((), bound)
-    limit = limit.expand(observed.shape)
+    found = Comparison(what, observed, expected, bound, 0.0, (0,) * observed.ndim if observed.numel() else ())
+    if torch.equal(observed, expected) and bool(observed.isfinite().all()):
+        return found
+    limit = found.bound
     error = (observed - expected).abs()
     ratio = error / limit
     agree = (observed == expected) | (observed.isnan() & expected.isnan()) | (limit == torch.inf)
     ratio = torch.where(ratio.isnan() | (limit < 0), torch.inf, ratio)
     ratio = torch.where(agree, 0.0, ratio)
     worst, index = _worst(ratio)
-    return Comparison(what, observed, expected, limit, worst, index)
+    return replace(found, limit=limit, ratio=worst, index=index)
 
 
 def same(observed: Tensor, expected: Tensor, what: str = "output") -> Comparison:
@@ -99,7 +118,7 @@ def holds(condition: Tensor, observed: Tensor, what: str, expected: Tensor | flo
 def compared_gradients(
     found: Mapping[str, Tensor | None],
     expected: Mapping[str, Tensor | None],
-    bounds: Mapping[str, Tensor],
+    bounds: Mapping[str, Limit],
     what: str = "",
 ) -> Iterator[Comparison]:
     """The gradient of each input that has a bound; one that autograd leaves out stands for zero, on either side.
@@ -109,7 +128,7 @@ def compared_gradients(
     for name, bound in bounds.items():
         observed, wanted = found[name], expected[name]
         if wanted is None:
-            wanted = torch.zeros_like(bound if observed is None else observed)
+            wanted = torch.zeros_like(torch.as_tensor(_asked(bound)) if observed is None else observed)
         if observed is None:
             if wanted.any():
                 raise LawBroken(f"the output carries a gradient, but none for {name}")
@@ -165,6 +184,10 @@ def place(what: str, index: Sequence[int]) -> str:
         return what
     named = "output" if what.startswith("output") else re.split(r",? \(|, ", what)[0]
     return f"{named}[{', '.join(map(str, index))}]{what.removeprefix(named)}"
+
+
+def _asked(limit: Limit) -> Tensor | float:
+    return limit() if callable(limit) else limit
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -22,9 +22,12 @@ _ORIGINAL = {(place, name): getattr(place, name) for place, name in _FUNCTIONS}
 """The functions as they were when headcheck was imported, before any subject was called."""
 
 
+_DENORMAL = torch.tensor(1e-310, dtype=torch.float64, device="cpu")
+
+
 def _flushes_denormals() -> bool:
     """torch tells nobody whether it does: a product shows it."""
-    return bool(torch.tensor(1e-310, dtype=torch.float64, device="cpu") * 1 == 0)
+    return bool(_DENORMAL * 1 == 0)
 
 
 _KERNELS = ("flash", "mem_efficient", "cudnn", "math")

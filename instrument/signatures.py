@@ -81,19 +81,21 @@ def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(taken) if all(taken) else ()
 
 
-def by_place(
-    function: Callable[..., Any], inputs: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call by place and by keyword, those that go by place only at their places.
+def placed_only(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that go by place only."""
+    parameters = (parameters_of(function) or {}).values()
+    return [each for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY]
 
-    inputs: what goes first. What is not given before an argument that is has its default.
+
+def by_place(
+    only: Sequence[inspect.Parameter], inputs: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call by place and by keyword.
+
+    only: the parameters that go by place only. inputs: what goes first. What is not given before an argument that is has
+    its default.
     """
     placed, named = [*inputs], dict(keywords)
-    only = [
-        each
-        for each in (parameters_of(function) or {}).values()
-        if each.kind is inspect.Parameter.POSITIONAL_ONLY
-    ]
     last = max((place for place, each in enumerate(only) if each.name in named), default=-1)
     between = only[len(placed) : last + 1]
     if any(each.default is each.empty and each.name not in named for each in between):

@@ -59,7 +59,7 @@ def group_heads(
 
     Ainslie et al. 2023 (GQA), section 2.2; the order is that of torch's `enable_gqa`.
     """
-    return x.repeat_interleave(heads // x.shape[1], dim=1)
+    return x if heads == x.shape[1] else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def log_sum_exp(

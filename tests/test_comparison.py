@@ -173,3 +173,25 @@ def test_what_was_looked_for_and_not_found_is_an_example() -> None:
 def test_the_index_stands_by_the_name(what: str, placed: str) -> None:
     """What is remarked follows it."""
     assert place(what, (0, 1)) == placed
+
+
+def test_what_is_equal_needs_no_bound() -> None:
+    """A bound that is a function is asked for only where finite numbers differ."""
+    asked: list[int] = []
+
+    def bound() -> torch.Tensor:
+        asked.append(1)
+        return torch.full((2,), 0.5)
+
+    one = torch.tensor([1.0, 2.0])
+    found = within(one, one.clone(), bound)
+    assert not asked
+    assert found.claims
+    assert found.ratio == 0.0
+    assert found.bound.tolist() == [0.5, 0.5]
+    asked.clear()
+    assert within(one, one + 0.25, bound).ratio == pytest.approx(0.5)
+    assert within(torch.full((2,), torch.nan), one, bound).broken
+    nowhere = torch.full((2,), torch.inf)
+    assert not within(nowhere, nowhere, lambda: nowhere).claims
+    assert len(asked) == 2

@@ -37,7 +37,7 @@ from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, requi
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
 from headcheck.declarations import BASE_2, Attention
 from headcheck.layouts import moved
-from headcheck.signatures import by_place, must_be_given, no_limit, tensors_by_name
+from headcheck.signatures import by_place, must_be_given, no_limit, placed_only, tensors_by_name
 
 GRADIENTS = "gradients"
 """Among what is found out of a subject: the output of a plain call carries gradients."""
@@ -63,6 +63,8 @@ class Edge(Abilities):
         self.clock = Clock(device)
         self.always_given = must_be_given(declaration.function, self.arguments)
         self.tensors = tensors_by_name(declaration.function)
+        self.placed_only = placed_only(declaration.function)
+        self.output_layout = declaration.output_layout or declaration.layout
         self.no_limit = no_limit(declaration.function, self.arguments.get("window", ""))
 
     @property
@@ -136,8 +138,8 @@ class Edge(Abilities):
         """The cotangent; one that is contiguous is so in the subject's own layout."""
         if not cotangent.is_contiguous() or self.is_packed:
             return cotangent
-        native = self._native(cotangent, self._output_layout).contiguous()
-        return self.canonical(native, x.batch, x.heads, self._output_layout)
+        native = self._native(cotangent, self.output_layout).contiguous()
+        return self.canonical(native, x.batch, x.heads, self.output_layout)
 
     def _followed(self, x: Inputs, names: Collection[str] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output of a call that autograd follows, and the inputs that want gradients.
@@ -221,10 +223,6 @@ class Edge(Abilities):
             if f"max_seqlen_{side}" in self.arguments:
                 arguments.plain[f"max_seqlen_{side}"] = max(lengths, default=0)
 
-    @property
-    def _output_layout(self) -> str:
-        return self.declaration.output_layout or self.declaration.layout
-
     def _native(self, x: Tensor, layout: str | None = None) -> Tensor:
         """(batch, heads, length, dim) in the subject's own layout."""
         if self.is_packed:
@@ -282,7 +280,7 @@ class Edge(Abilities):
             keywords, tensors = dict(zip(self.tensors, tensors, strict=True)) | keywords, []
         try:
             with self._region(x):
-                placed, keywords = by_place(self.declaration.function, tensors, keywords)
+                placed, keywords = by_place(self.placed_only, tensors, keywords)
                 return self.clock.call(self.declaration.function, *placed, **keywords)
         except SubjectRaised as raised:
             require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
@@ -312,7 +310,7 @@ class Edge(Abilities):
         return ", ".join(names)
 
     def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
-        output = self.canonical(self._checked(x, parts["output"]), x.batch, x.heads, self._output_layout)
+        output = self.canonical(self._checked(x, parts["output"]), x.batch, x.heads, self.output_layout)
         forms, extras = self.forms(x), {name: parts[name] for name in RETURN_ARGUMENTS if name in parts}
         for name, extra in extras.items():
             said = "the call" if self.declaration.returns else f"{RETURN_ARGUMENTS[name]}=True"
@@ -341,14 +339,14 @@ class Edge(Abilities):
 
     def forms(self, x: Inputs) -> dict[str, tuple[int, ...]]:
         """The shape of everything that a call may return, as the subject has it."""
-        lacking = "" if self.is_packed else lacking_axes(self.declaration.layout)
+        lacking, whole = "" if self.is_packed else lacking_axes(self.declaration.layout), _whole(x)
         native = {
             name: tuple(size for size, axis in zip(shape, "bhqk", strict=False) if axis not in lacking)
-            for name, shape in _whole(x).items()
+            for name, shape in whole.items()
         }
-        output = self._native(torch.empty(_whole(x)["output"], device="meta"), self._output_layout)
+        output = self._native(torch.empty(whole["output"], device="meta"), self.output_layout)
         if order := self.declaration.log_sum_exp_layout:
-            sizes = dict(zip("bhs", _whole(x)["log_sum_exp"], strict=True))
+            sizes = dict(zip("bhs", whole["log_sum_exp"], strict=True))
             native["log_sum_exp"] = tuple(sizes[axis] for axis in order)
         return native | {"output": tuple(output.shape)}
 

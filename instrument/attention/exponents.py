@@ -73,7 +73,7 @@ def raised(
     rows: Rows, error: Float[Tensor, "batch heads q_len keys"], power: int = 1
 ) -> Float[Tensor, "batch heads q_len keys"]:
     """p (exp(E) - 1)^power, never less, for E of any size: beyond 1 as exp(log p + power E)."""
-    small = rows.weights * torch.expm1(error.clamp(max=1.0)) ** power
+    small = error.clamp(max=1.0).expm1_().pow_(power).mul_(rows.weights)
     if not error.numel() or float(error.amax()) <= 1.0:
         return small
     return torch.where(error > 1.0, torch.exp(rows.scores - rows.log_sum_exp + power * error), small)
@@ -123,15 +123,15 @@ def exponent_errors(problem: Problem, arithmetic: Arithmetic, rounding: Rounding
 
 def _total(terms: Sequence[Term], lam: float | None, carried: Tensor) -> Tensor:
     """sum c u x; with lam the smaller of that and lam sqrt(sum c (u x)^2). `carried` counts as it is."""
-    worst = carried
+    worst = carried.clone()
     for count, unit, size in terms:
-        worst = worst + growth(count, unit, None) * size
+        worst += growth(count, unit, None) * size
     if lam is None:
         return worst
     square = carried**2
     for count, unit, size in terms:
-        square = square + (growth(count, unit, lam) * size) ** 2
-    return torch.minimum(worst, square.sqrt())
+        square += (growth(count, unit, lam) * size) ** 2
+    return torch.minimum(worst, square.sqrt_())
 
 
 def _product_error(

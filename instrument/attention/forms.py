@@ -8,6 +8,9 @@ from torch import Tensor
 from headcheck.comparison import NotApplicable
 from headcheck.declarations import BROADCAST_SHAPES, MERGED
 
+CANONICAL = "bhsd"
+"""The layout in which laws have tensors."""
+
 
 def to_tiled(x: Tensor, kv_heads: int) -> Tensor:
     """Head order h * group + j (interleaved) to j * kv_heads + h (tiled)."""
@@ -23,21 +26,25 @@ def from_tiled(x: Tensor, kv_heads: int) -> Tensor:
 
 def to_layout(x: Tensor, layout: str) -> Tensor:
     """(batch, heads, length, dim) in a layout; the axes that it leaves out are of one."""
+    if layout == CANONICAL:
+        return x
     axes = layout.replace(MERGED, "hd")
     lacking = lacking_axes(layout)
-    ordered = x.permute(["bhsd".index(axis) for axis in lacking + axes])
+    ordered = x.permute([CANONICAL.index(axis) for axis in lacking + axes])
     ordered = ordered.reshape(ordered.shape[len(lacking) :])
     return ordered.flatten(-2) if MERGED in layout else ordered
 
 
 def from_layout(native: Tensor, layout: str, heads: int) -> Tensor:
     """A tensor in a layout as (batch, heads, length, dim)."""
+    if layout == CANONICAL:
+        return native
     if MERGED in layout:
         native = native.reshape(*native.shape[:-1], heads, native.shape[-1] // max(heads, 1))
     lacking = lacking_axes(layout)
     whole = native.reshape((1,) * len(lacking) + tuple(native.shape))
     axes = lacking + layout.replace(MERGED, "hd")
-    return whole.permute([axes.index(axis) for axis in "bhsd"])
+    return whole.permute([axes.index(axis) for axis in CANONICAL])
 
 
 def lacking_axes(layout: str) -> str:

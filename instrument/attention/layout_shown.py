@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcheck.attention.forms import CANONICAL
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.returning import NEAR, as_returned
 from headcheck.attention.subject import AttentionSubject
@@ -20,7 +21,6 @@ from headcheck.declarations import MERGED, PACKED, Attention
 from headcheck.forks import Fate, fate_apart
 from headcheck.verdict import Hint
 
-USUAL = "bhsd"
 OTHER_ORDERS = ("bshd", "sbhd", "bhds")
 """What is tried where calls as declared are wrong; in each, batch and heads may change places."""
 FEWER_AXES = ("bsd", "shd", "sd")
@@ -90,8 +90,8 @@ def _others(declaration: Attention, fewer: Sequence[str]) -> Iterator[Attention]
     """The declaration in other layouts; of a declared layout, only with all heads on one axis of the output."""
     if declaration.output_layout:
         return
-    usual = declaration.layout == USUAL
-    for layout in (USUAL, *OTHER_ORDERS, *fewer) if usual else (declaration.layout,):
+    usual = declaration.layout == CANONICAL
+    for layout in (CANONICAL, *OTHER_ORDERS, *fewer) if usual else (declaration.layout,):
         other = declaration.but(layout=layout)
         if layout != declaration.layout:
             yield other

@@ -40,9 +40,9 @@ class Share(NamedTuple):
 
 def share_of(rows: Rows, error: Float[Tensor, "batch heads q_len keys"]) -> Share:
     """Where errors exceed the weights, v - o and 1 - p lose in float64 what they would be multiplied by."""
-    total = (rows.weights * torch.exp(-error)).sum(dim=-1, keepdim=True)
+    total = (-error).exp_().mul_(rows.weights).sum(dim=-1, keepdim=True)
     ratio = raised(rows, error) / total
-    ratio = torch.where(ratio.sum(dim=-1, keepdim=True) > 1, torch.inf, ratio)
+    ratio.masked_fill_(ratio.sum(dim=-1, keepdim=True) > 1, torch.inf)
     return Share(error, ratio, total)
 
 
@@ -66,16 +66,17 @@ def mixture_error(
     if rows.weights.numel() * value.shape[-1] > CENTRED_SUM_LIMIT:
         return _mixture_of_norms(rows, shares, value, output, lam)
     plain, gauged = shares
-    distance = (value[:, :, None] - output[..., None, :]).abs()
-    seen = distance if rows.may_attend is None else distance * rows.may_attend[..., None]
-    hull = seen.amax(dim=-2)
+    distance = (value[:, :, None] - output[..., None, :]).abs_()  # In place: it is the largest tensor of all.
+    if rows.may_attend is not None:
+        distance.mul_(rows.may_attend[..., None])
+    hull = distance.amax(dim=-2)
     sums = torch.stack([plain.ratio, gauged.ratio], dim=-2) @ distance
     error = torch.fmin(torch.fmin(sums[..., 0, :], sums[..., 1, :]), hull)
     spread = None
     if lam is not None:
         parts = torch.stack([plain.ratio, rows.weights], dim=-2)
         lost = VANISHED_SQUARE * value.shape[-2] * (hull + parts.amax(dim=(-2, -1))[..., None])
-        norms = (parts.square() @ distance.square()).sqrt() + lost[..., None, :]
+        norms = (parts.square() @ distance.square_()).sqrt() + lost[..., None, :]
         error, spread = torch.fmin(error, norms[..., 0, :]), norms[..., 1, :]
     return Mixture(error, _reach(rows, shares, value, output, hull), spread)
 

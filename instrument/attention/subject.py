@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -164,9 +164,24 @@ class AttentionSubject(Edge):
             x.problem, sent_back.double(), model, x.narrowest, generic=generic, parts=parts
         )
 
+    def apart(
+        self, *calls: Inputs, at: Callable[[Tensor], Tensor] = lambda bound: bound
+    ) -> Callable[[], Tensor]:
+        """How far the outputs of calls of one exact answer may be apart: by the bounds of all; at: in a part of them."""
+        return lambda: torch.stack([at(self.bound(x)) for x in calls]).sum(dim=0)
+
+    def gradients_apart(self, x: Inputs, cotangent: Tensor | None = None) -> dict[str, Callable[[], Tensor]]:
+        """How far the gradients of query, key and value may be apart in two calls: by the bounds of both."""
+        bounds = cache(lambda: self.gradient_bounds(x, cotangent).of(times=2))
+
+        def one(name: str) -> Callable[[], Tensor]:
+            return lambda: bounds()[name]
+
+        return {name: one(name) for name in ("query", "key", "value")}
+
     def against_the_oracle(self, x: Inputs, what: str = OUTPUT) -> Comparison:
         """The output against the oracle's, which is right to the bound."""
-        return within(self(x), self.expected(x), self.bound(x), what)
+        return within(self(x), self.expected(x), lambda: self.bound(x), what)
 
     def gradients_against_the_oracle(
         self, x: Inputs, cotangent: Tensor | None = None
@@ -225,20 +240,22 @@ class AttentionSubject(Edge):
         Each may be off by its own bound, so their difference may be the sum of the two. slack: by how much more,
         where the exact answers are not quite the same.
         """
-        limit = back(self.bound(one)) + self.bound(other) + slack
-        found = within(back(self(one)), self(other), limit, what)
+        found = within(
+            back(self(one)), self(other), lambda: back(self.bound(one)) + self.bound(other) + slack, what
+        )
         if not found.broken:
             return found
         return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
 
     def identical(self, one: Inputs, other: Inputs, what: str = "output") -> Comparison:
         """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""
-        limit = 0.0 if self.declaration.deterministic else self.bound(one) + self.bound(other)
+        limit = 0.0 if self.declaration.deterministic else self.apart(one, other)
         return within(self(one), self(other), limit, what)
 
     def unchanged(self, observed: Tensor, expected: Tensor, x: Inputs, what: str) -> Comparison:
         """Two answers to `x` that must be the same bits, or, if declared not deterministic, agree within the bound."""
-        return within(observed, expected, 0.0 if self.declaration.deterministic else 2 * self.bound(x), what)
+        limit = 0.0 if self.declaration.deterministic else self.apart(x, x)
+        return within(observed, expected, limit, what)
 
 
 def _mean_problem(problem: Problem) -> Problem:

@@ -297,7 +297,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def against_the_oracle(self, x: AnyInputs, what: str = OUTPUT) -> Comparison:
         """The output against the exact one, within the rounding of its arithmetic."""
-        return within(self(x), self.expected(x), self.bound(x), what)
+        return within(self(x), self.expected(x), lambda: self.bound(x), what)
 
     def agree(
         self,
@@ -307,12 +307,12 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         what: str = OUTPUT,
     ) -> Comparison:
         """Two calls whose exact answers are the same: `back` takes the first output to the second's form."""
-        found = within(back(self(one)), self(other), back(self.bound(one)) + self.bound(other), what)
+        found = within(back(self(one)), self(other), lambda: back(self.bound(one)) + self.bound(other), what)
         if not found.broken:
             return found
         return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
 
     def identical(self, one: AnyInputs, other: AnyInputs, what: str = "output") -> Comparison:
         """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""
-        limit = 0.0 if self.declaration.deterministic else self.bound(one) + self.bound(other)
+        limit = 0.0 if self.declaration.deterministic else lambda: self.bound(one) + self.bound(other)
         return within(self(one), self(other), limit, what)

@@ -311,11 +311,12 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
     def close(self, observed: Tensor, expected: Tensor, x: AnyInputs, what: str = "output") -> Comparison:
         """Two answers that are the same but for rounding, as large as it was measured at `x`."""
-        return within(observed, expected, self.bound(x), what)
+        return within(observed, expected, lambda: self.bound(x), what)
 
     def unchanged(self, observed: Tensor, expected: Tensor, x: AnyInputs, what: str = "output") -> Comparison:
         """Two answers to `x` that must be the same bits, or, if declared not deterministic, agree within the bound."""
-        return within(observed, expected, 0.0 if self.declaration.deterministic else self.bound(x), what)
+        limit = 0.0 if self.declaration.deterministic else lambda: self.bound(x)
+        return within(observed, expected, limit, what)
 
     def moves(self, observed: Tensor, expected: Tensor, x: AnyInputs) -> bool:
         """Whether two answers differ by more than the noise, of which the bound is a multiple."""

@@ -177,7 +177,7 @@ def a_whole_scale_is_a_scale(attention: AttentionSubject, x: Inputs) -> Comparis
         observed = attention(x.but(scale=whole, generic=False))
     except SubjectRaised as refusal:
         raise NotApplicable(f"a scale of type int is refused: {refusal}") from refusal
-    return within(observed, attention(y), 2 * attention.bound(y))
+    return within(observed, attention(y), attention.apart(y, y))
 
 
 @law(

@@ -392,4 +392,4 @@ def nothing_is_dropped_out_of_training(attention: AttentionSubject, x: Inputs) -
     """With training off a rate of dropout changes nothing."""
     with _seeded(x):
         evaluated = watching.out_of_training(attention, x.but(dropout_p=_rate(x)))
-        return within(evaluated, attention(x), 2 * attention.bound(x), "output out of training")
+        return within(evaluated, attention(x), attention.apart(x, x), "output out of training")

@@ -170,7 +170,7 @@ def float_sixty_four_is_left_alone(attention: AttentionSubject, x: Inputs) -> Co
     """Under autocast, inputs in float64 give what they give without it, in float64."""
     _require(attention, "float64")
     y = x.cast(torch.float64)
-    output, limit = attention(y.but(autocast=LOWER)), 2 * attention.bound(y)
+    output, limit = attention(y.but(autocast=LOWER)), attention.apart(y, y)
     if output.dtype != torch.float64:
         raise LawBroken(f"output under autocast has dtype {output.dtype}, expected torch.float64")
     if attention.arithmetic["float64"].inputs != "input":
@@ -207,7 +207,7 @@ def doubles_are_computed_as_doubles(attention: AttentionSubject, x: Inputs) -> C
 def a_disabled_region_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Where autocast is disabled, and once it is over, the same call gives the same as without it."""
     kind = torch.device(attention.device).type
-    alone, limit = attention(x), 2 * attention.bound(x)
+    alone, limit = attention(x), attention.apart(x, x)
     with torch.autocast(kind, LOWER):
         attention((_in_float32(attention, x) if x.dtype == torch.float16 else x).but(autocast=LOWER))
         with torch.autocast(kind, enabled=False):

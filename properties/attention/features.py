@@ -261,5 +261,5 @@ def asking_for_more_changes_nothing(attention: AttentionSubject, x: Inputs) -> l
     extras = [name for name in ("log_sum_exp", "weights") if attention.has(name)]
     if not extras:
         raise NotApplicable("returns neither weights nor log-sum-exp")
-    plain, limit = attention(x), 2 * attention.bound(x)
+    plain, limit = attention(x), attention.apart(x, x)
     return [within(attention.answer(x, **{name: True}).output, plain, limit) for name in extras]

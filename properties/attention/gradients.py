@@ -99,7 +99,7 @@ def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> 
     if not attention.claims_gradients(x):
         return
     asked, left = attention.gradients(x), attention.gradients_left(x)
-    bounds = attention.gradient_bounds(x).of(times=2)
+    bounds = attention.gradients_apart(x)
     yield from compared_gradients(left._asdict(), asked._asdict(), bounds, " that backward() leaves")
 
 
@@ -123,7 +123,7 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
         cotangent = LAYOUTS[x.case.cotangent_layout](cotangent)
     strided = attention.gradients(x, cotangent)
     plain = attention.gradients(x, cotangent.contiguous())
-    bounds = attention.gradient_bounds(x, cotangent).of(times=2)
+    bounds = attention.gradients_apart(x, cotangent)
     yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
 
 
@@ -358,9 +358,7 @@ def a_second_backward_gives_the_same(attention: AttentionSubject, x: Inputs) -> 
     if not attention.claims_gradients(x):
         return
     first, second = watching.backward_twice(attention, x)
-    yield from compared_gradients(
-        second, first, attention.gradient_bounds(x).of(times=2), ", the second time"
-    )
+    yield from compared_gradients(second, first, attention.gradients_apart(x), ", the second time")
 
 
 @law(

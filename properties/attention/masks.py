@@ -142,8 +142,9 @@ def the_masks_of_others_do_not_matter(attention: AttentionSubject, x: Inputs) ->
         for axis in range(2 - mask.ndim, 0) if mask.ndim > 2 else ():
             other = other.narrow(axis - 2, 0, 1).expand_as(other)
     others = torch.where(here, mask, other)
-    limit = attention.bound(x.but(attn_mask=others)) + attention.bound(x)
-    seen = torch.where(own[:, :, None, None], attention(x.but(attn_mask=others)).cpu(), attention(x).cpu())
+    changed = x.but(attn_mask=others)
+    limit = attention.apart(changed, x)
+    seen = torch.where(own[:, :, None, None], attention(changed).cpu(), attention(x).cpu())
     return within(seen, attention(x), limit, f"output of sequence {batch}, head {head}")
 
 

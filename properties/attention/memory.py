@@ -45,7 +45,7 @@ def strided_equals_contiguous(attention: AttentionSubject, x: Inputs) -> Compari
     """Transposed, sliced, packed, offset and expanded inputs give what their contiguous copies give."""
     plain = x.but(layout="contiguous")
     dense = attention(plain)  # First, for a kernel that is compiled for dense tensors to be there.
-    return within(attention(x), dense, attention.bound(x) + attention.bound(plain))
+    return within(attention(x), dense, attention.apart(x, plain))
 
 
 @law(
@@ -71,16 +71,15 @@ def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -
     """The gradients do not depend on how query, key and value lie in memory; of what is expanded they are sums."""
     if not attention.claims_gradients(x):
         return
-    bounds = attention.gradient_bounds(x).of(times=2)
     if x.layout.startswith("expanded") and not attention.is_packed:
-        bounds = expanded.summed_over_readers(attention, x, bounds)
+        bounds = expanded.summed_over_readers(attention, x, attention.gradient_bounds(x).of(times=2))
         found, copied = (
             expanded.gradients_of_places(attention, x, written_out=each) for each in (False, True)
         )
         yield from compared_gradients(found, copied, bounds)
         return
     strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
-    yield from compared_gradients(strided._asdict(), plain._asdict(), bounds)
+    yield from compared_gradients(strided._asdict(), plain._asdict(), attention.gradients_apart(x))
 
 
 @law(
@@ -99,7 +98,7 @@ def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs
     x = x.but(**cut, attn_mask=mask, layout="contiguous", generic=False)
     for shared in ({"key": "query", "value": "query"}, {"key": "query"}, {"value": "key"}):
         y = x.but(**{name: cut[other] for name, other in shared.items()})
-        yield within(watching.given_twice(attention, y, shared), attention(y), 2 * attention.bound(y))
+        yield within(watching.given_twice(attention, y, shared), attention(y), attention.apart(y, y))
 
 
 @law(

@@ -60,7 +60,7 @@ def each_sequence_of_a_pack_is_what_it_is_alone(
     parts = _sequences(attention, x)
     for b, (part, output) in enumerate(zip(parts, ragged.outputs(attention, parts), strict=True)):
         alone = attention(part) if part.q_len and part.kv_len else attention.expected(part)
-        yield within(output, alone, 2 * attention.bound(part), f"output of sequence {b} of the pack")
+        yield within(output, alone, attention.apart(part, part), f"output of sequence {b} of the pack")
 
 
 @law(
@@ -100,7 +100,7 @@ def neighbours_in_a_pack_do_not_matter(attention: AttentionSubject, x: Inputs) -
     for b, part in enumerate(parts):
         if b != chosen:
             what = f"output of sequence {b}, when sequence {chosen} is huge"
-            yield within(after[b], before[b], 2 * attention.bound(part), what)
+            yield within(after[b], before[b], attention.apart(part, part), what)
 
 
 def _loud(x: Inputs) -> Inputs:
@@ -122,7 +122,7 @@ def the_order_of_a_pack_does_not_matter(attention: AttentionSubject, x: Inputs) 
     one = ragged.outputs(attention, parts)
     other = ragged.outputs(attention, [parts[b] for b in order])
     for b, output in zip(order, other, strict=True):
-        limit = 2 * attention.bound(parts[b])
+        limit = attention.apart(parts[b], parts[b])
         yield within(output, one[b], limit, f"output of sequence {b}, in another order")
 
 
@@ -147,7 +147,7 @@ def tokens_behind_a_pack_do_not_matter(attention: AttentionSubject, x: Inputs) -
         raise NotApplicable(f"refuses tokens behind the last sequence: {refusal}") from refusal
     for b, (part, output) in enumerate(zip(parts, longer, strict=True)):
         yield within(
-            output, plain[b], 2 * attention.bound(part), f"output of sequence {b} of a longer buffer"
+            output, plain[b], attention.apart(part, part), f"output of sequence {b} of a longer buffer"
         )
 
 
@@ -171,5 +171,5 @@ def a_bound_above_the_longest_changes_nothing(attention: AttentionSubject, x: In
         raise NotApplicable(f"refuses a bound above the longest sequence: {refusal}") from refusal
     for b, (part, output) in enumerate(zip(parts, found, strict=True)):
         yield within(
-            output, plain[b], 2 * attention.bound(part), f"output of sequence {b}, with a larger bound"
+            output, plain[b], attention.apart(part, part), f"output of sequence {b}, with a larger bound"
         )

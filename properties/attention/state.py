@@ -44,7 +44,7 @@ def one_thing_changed_is_noticed(attention: AttentionSubject, x: Inputs) -> Iter
         first = attention(x)
         yield from _as_if_alone(attention, other, attention(other))
         again = attention(x)
-        yield within(again, first, 2 * attention.bound(x), "output, the second time")
+        yield within(again, first, attention.apart(x, x), "output, the second time")
         yield from _as_if_alone(attention, x, again)
 
 
@@ -234,7 +234,7 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
     for junk in (float("nan"), 3.0):
         _leave_behind(x, junk)
         found.append(attention.gradients(x)._asdict())
-    yield from compared_gradients(found[0], found[1], attention.gradient_bounds(x).of(times=2))
+    yield from compared_gradients(found[0], found[1], attention.gradients_apart(x))
 
 
 @law(
@@ -245,7 +245,7 @@ def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: In
 )
 def inference_mode_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """In inference mode the output is what it is outside."""
-    plain, limit = attention(x), 2 * attention.bound(x)
+    plain, limit = attention(x), attention.apart(x, x)
 
     def there() -> Comparison:
         return within(watching.in_inference_mode(attention, x), plain, limit)
@@ -306,7 +306,7 @@ def recording_gradients_changes_nothing(attention: AttentionSubject, x: Inputs) 
     """The output, and the log-sum-exp where it is returned, are the same whether gradients are recorded or not."""
     also = attention.has("log_sum_exp")
     found, plain = watching.recorded(attention, x, log_sum_exp=also), attention.answer(x, log_sum_exp=also)
-    yield within(found.output, plain.output, 2 * attention.bound(x), "output, gradients recorded")
+    yield within(found.output, plain.output, attention.apart(x, x), "output, gradients recorded")
     if found.log_sum_exp is not None and plain.log_sum_exp is not None:
         limit = 2 * attention.log_sum_exp_bound(x)
         yield within(found.log_sum_exp, plain.log_sum_exp, limit, "log-sum-exp, gradients recorded")

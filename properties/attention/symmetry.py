@@ -170,7 +170,7 @@ def _agree_at(
     def part(tensor: Tensor) -> Tensor:
         return tensor.narrow(axis, index, 1)
 
-    limit = part(attention.bound(dyed)) + part(attention.bound(x))
+    limit = attention.apart(dyed, x, at=part)
     return within(part(attention(dyed)), part(attention(x)), limit, f"output of {what} {index}")
 
 
