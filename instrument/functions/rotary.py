@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
+from headcheck.comparison import Comparison, within
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
@@ -30,6 +31,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         "batched_positions": "takes no positions (batch, length)",
         "fractional": "takes whole positions only",
         "negative": "takes no positions below zero",
+        "autocast": "is not held to have exact angles under torch.autocast",
     }
 
     def __init__(self, declaration: Rotary, **prepared: Any) -> None:
@@ -144,6 +146,12 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
 
     def bound(self, x: RotaryInputs) -> Tensor:
         return self._bound(x, x.x, self.expected(x))
+
+    def under_autocast_against_the_oracle(self, x: RotaryInputs) -> Comparison:
+        """Under autocast to bfloat16 vectors, cosines and their products may be rounded to it, but no angle."""
+        rounded = 4 * torch.finfo(torch.bfloat16).eps * self.magnitude * x.x.abs().amax(dim=-1, keepdim=True)
+        limit = self.bound(x) + rounded.double()
+        return within(self.under_autocast(x), self.expected(x), limit, "output under autocast")
 
     def gradient_bounds(self, x: RotaryInputs, cotangent: Tensor) -> dict[str, Tensor]:
         """The gradient is the cotangent turned back: the same angles, the same sums."""

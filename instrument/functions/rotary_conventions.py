@@ -35,6 +35,10 @@ SHOWN = 8
 """The smallest dim of which angles are measured, if it takes one: of fewer pairs no base can be told."""
 LENGTHS_AT = range(1, 9)
 """The positions at which the lengths of turned pairs are measured."""
+IF_CALLED_SO = (
+    "it is not judged there; where it is called so, --declare autocast=True makes that a broken law "
+    "(a region with enabled=False around the angles is the usual cure)"
+)
 CASES = 8
 """So many show whether angles are in float64."""
 
@@ -60,6 +64,7 @@ def find_out(subject: RotarySubject) -> list[str]:
         _reach,
         _rotation,
         _negative,
+        _autocast,
         _layouts,
     )
     return notes + [note for step in steps for note in step(subject, dtype)]
@@ -305,6 +310,22 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     why = _why_not(subject, x) or "they do not turn back"
     subject.refused["negative"] = f"{subject.FEATURES['negative']} ({why})"
     return []
+
+
+def _autocast(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
+    """Where the angles of a plain call far out are rounded with the position, or it is refused, it is told only."""
+    if subject.declaration.autocast is not None or dtype != torch.float32:
+        return []
+    far = torch.tensor([min(1_023, subject.furthest)])
+    x = _inputs(subject, torch.ones(1, 1, 1, max(subject.dims), dtype=dtype), far)
+    try:
+        if not subject.under_autocast_against_the_oracle(x).broken:
+            return []
+        why = "angles are rounded with the position"
+    except (LawBroken, NotApplicable) as problem:
+        why = str(problem)
+    subject.refused["autocast"] = f"does not work under torch.autocast ({why})"
+    return [f"under torch.autocast {why}: {IF_CALLED_SO}"]
 
 
 def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:

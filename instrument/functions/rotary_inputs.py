@@ -68,6 +68,8 @@ class Rotary(Declaration):
     """Whether it takes positions in float32; False is held to raise on fractions, None is tried."""
     negative: bool | None = None
     """Whether it takes positions below zero; False is held to raise on them, None is tried."""
+    autocast: bool | None = None
+    """Whether its angles are held to be exact under torch.autocast, too; None: if those of a plain call are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -136,6 +136,14 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             output = self.run(x, self.tensors_for(x))
         return output.to("cpu", copy=True)
 
+    def under_autocast(self, x: AnyInputs) -> Tensor:
+        """The output of a call under autocast to bfloat16. NotApplicable: it refuses."""
+        try:
+            with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+                return self(x)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"refuses a call under autocast: {refusal}") from refusal
+
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
         """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""
         lay_out = LAYOUTS[x.layout]
@@ -146,7 +154,11 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         return self.received(x, self.called(x, tensors))
 
     def received(self, x: AnyInputs, returned: Any) -> Tensor:
-        """The output as laws see it."""
+        """The output as laws see it; under autocast it may come in the lower dtype."""
+        kind = torch.device(self.device).type
+        lower = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if isinstance(returned, Tensor) and returned.dtype == lower:
+            returned = returned.to(x.dtype)
         return plain_tensor(returned, x.output_shape, x.dtype, self.device)
 
     def called(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Any:

@@ -87,6 +87,21 @@ def sixteen_bits_do_not_round_positions(rotary: RotarySubject, x: RotaryInputs) 
 
 
 @law(
+    source="autocast lowers matrix products, of positions and frequencies too: huggingface/transformers 29285",
+    formula="x in float32, under autocast to bfloat16: the angle of pair i at p is p base^(-2i/dim)",
+    guards="Angles by a matrix product or an einsum that autocast reaches: they are rounded with the position.",
+    needs=("autocast",),
+    given=(having(dtype="float32", spacing=1.0), one_of("start", 257, 301, 1023, 4099)),
+    share=0.5,
+)
+def autocast_does_not_round_angles(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
+    """Under autocast to bfloat16 vectors and their turns may be rounded to it, but not the angles."""
+    if x.dtype != torch.float32:
+        raise NotApplicable("takes no float32")
+    return rotary.under_autocast_against_the_oracle(_unit_vectors(rotary, x))
+
+
+@law(
     source="R(m) = R(n) would make two places one",
     formula="p != p' implies R(p) != R(p')",
     guards="Positions that collapse in 16 bits: all from 65,536 on (huggingface/diffusers 13922).",

@@ -124,3 +124,35 @@ class _Mapped(torch.autograd.Function):
 )
 def positions_go_on_in_mapped_calls(x: Tensor, positions: Tensor) -> Tensor:
     return _Mapped.apply(x, positions)
+
+
+def _by_a_product(positions: Tensor, dim: int) -> Tensor:
+    frequencies = 10000.0 ** (-torch.arange(0, dim, 2, device=positions.device).float() / dim)
+    return positions.float()[..., None] @ frequencies[None]
+
+
+@wrong(
+    "The angles are a matrix product, which autocast makes in bfloat16.",
+    breaks="frequencies/autocast-does-not-round-angles",
+    real="https://github.com/huggingface/transformers/pull/29285",
+    autocast=True,
+    angles="float32",
+)
+def angles_by_a_product_that_autocast_reaches(x: Tensor, positions: Tensor) -> Tensor:
+    angles = _by_a_product(positions, x.shape[-1])
+    angles = angles[:, None] if positions.ndim == 2 else angles
+    return by_halves(x, angles.cos(), angles.sin())
+
+
+@wrong(
+    "Angles are shielded from autocast where positions are the same for all sequences, and not where they are not.",
+    breaks="frequencies/autocast-does-not-round-angles",
+    angles="float32",
+)
+def shared_angles_shielded_only(x: Tensor, positions: Tensor) -> Tensor:
+    if positions.ndim == 2:
+        angles = _by_a_product(positions, x.shape[-1])[:, None]
+    else:
+        with torch.autocast(x.device.type, enabled=False):
+            angles = _by_a_product(positions, x.shape[-1])
+    return by_halves(x, angles.cos(), angles.sin())
