@@ -22,6 +22,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
 from headcheck.attention.operators import operators_in, telling
 from headcheck.attention.role import role as attention_role
+from headcheck.baseline import read_baseline
 from headcheck.command import main
 from headcheck.comparison import Comparison, NotApplicable
 from headcheck.declarations import Attention
@@ -355,6 +356,57 @@ def test_the_command_prints_deviations_first_and_writes_json(
     written = json.loads(file.read_text(encoding="utf-8"))
     assert (written["schema"], written["verdict"]) == (1, "breaks")
     assert written["pairs"][0]["laws"][0]["counterexample"]["case"]
+
+
+def entry_for(subject: str, law: str) -> str:
+    texts = {
+        "subject": subject,
+        "law": law,
+        "reason": "its scale is wrong",
+        "kind": "bug",
+        "versions": "",
+        "reference": "",
+    }
+    return "\n".join(["[[deviation]]", *(f"{name} = '{each}'" for name, each in texts.items()), ""])
+
+
+def test_known_deviations_of_members_and_pairs_do_not_fail_the_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a baseline lists is no news, what it does not list is, and so is a pair that agrees by now."""
+    file, written = tmp_path / "known.toml", tmp_path / "verdict.json"
+    options = [
+        "--dtype",
+        "float32",
+        "--law",
+        "output",
+        "-n",
+        "1",
+        "--baseline",
+        str(file),
+        "--json",
+        str(written),
+    ]
+    of_member, of_pair = entry_for(WRONG, "attention/*"), entry_for(f"{RIGHT}=={WRONG}", "agreement/pairs/*")
+    file.write_text(of_member, encoding="utf-8")
+    assert main(["agree", RIGHT, WRONG, *options]) == 1
+    said = capsys.readouterr().out
+    assert f"baseline: {RIGHT}=={WRONG}: new: {OUTPUTS}" in said
+    assert f"{WRONG} deviates as the baseline has it:" in said
+    file.write_text(of_member + of_pair, encoding="utf-8")
+    assert main(["agree", RIGHT, WRONG, *options, "-q"]) == 0
+    assert "of the broken laws are known deviations, 0 are new" in capsys.readouterr().out
+    kept = json.loads(written.read_text(encoding="utf-8"))["baseline"]
+    assert (kept["exit_code"], kept["new"], kept["known"][f"{RIGHT}=={WRONG}"]) == (
+        0,
+        {},
+        {OUTPUTS: "its scale is wrong"},
+    )
+    holds = LawResult(OUTPUTS, "", "holds", examples=6)
+    verdict = FamilyVerdict([], [Agreement("one", "other", [holds])], "quick", 0, 1.0, {})
+    file.write_text(entry_for("one==other", OUTPUTS), encoding="utf-8")
+    beside = verdict.beside(read_baseline(str(file)), str(file), narrowed=False)
+    assert (beside.exit_code, [each.subject for each in beside.fixed]) == (1, ["one==other"])
 
 
 def test_a_law_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

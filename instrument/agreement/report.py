@@ -45,6 +45,8 @@ def show(verdict: FamilyVerdict, console: Console) -> None:
     _conventions(verdict, console)
     _operators(verdict, console)
     _absent(verdict, console)
+    for each in verdict.told_beside:
+        write_line(console, each)
     write_line(console, summary(verdict), STYLES[verdict.verdict])
 
 
@@ -59,6 +61,11 @@ def summary(verdict: FamilyVerdict) -> str:
     )
     parts += _told_of_pairs(verdict, deviating) if verdict.pairs_asked else [NO_LAW_OF_PAIRS]
     parts.append(f"{sum(row.examples for row in verdict.rows):,} examples; {verdict.duration_s:.1f} s")
+    if verdict.known:
+        new = sum(len(each.new) for each in verdict.baseline or ())
+        parts.append(
+            f"{sum(map(len, verdict.known.values()))} of the broken laws are known deviations, {new} are new"
+        )
     if verdict.unfinished:
         parts.append(f"NOT FINISHED: {verdict.unfinished}")
     return f"{verdict.verdict}: {'; '.join(parts)}"
@@ -86,8 +93,16 @@ def deviations(verdict: FamilyVerdict) -> list[tuple[str, list[LawResult]]]:
 
 
 def _deviations(verdict: FamilyVerdict, console: Console) -> None:
-    for name, rows in deviations(verdict):
+    for name, broken in deviations(verdict):
+        known = verdict.known.get(name, {})
+        rows = [row for row in broken if row.id not in known]
         write_line(console, "")
+        if known:
+            write_line(console, f"{name} deviates as the baseline has it:")
+        for law, reason in known.items():
+            write_line(console, f"  {law}: {reason}", "dim")
+        if not rows:
+            continue
         write_line(
             console, f"{name} deviates: {len(rows)} {'law' if len(rows) == 1 else 'laws'} broken", "bold red"
         )

@@ -1,12 +1,14 @@
 """What became of a family: each member by the laws of attention, each pair by those of agreement."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headcheck import __version__
 from headcheck.agreement.observe import Observation
-from headcheck.verdict import EXIT_CODES, LawResult, plain, strict
+from headcheck.baseline import Compared, Known, compare
+from headcheck.verdict import EXIT_CODES, LawResult, Verdict, plain, strict
 
 SCHEMA = 1
 
@@ -68,6 +70,8 @@ class FamilyVerdict:
     unfinished: str = ""
     pairs_asked: bool = True
     """Whether any law of pairs was asked; parts of law ids may leave none."""
+    baseline: Sequence[Compared] | None = None
+    """What a file of known deviations says of each member and each pair, where one was given."""
 
     @property
     def judged(self) -> list[Standing]:
@@ -89,7 +93,50 @@ class FamilyVerdict:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        """0 conforms, 1 breaks, 2 untested; beside a baseline 0 where only what it lists breaks, 1 where that is gone."""
+        if self.baseline is None or self.verdict != "breaks":
+            return 1 if self.fixed else EXIT_CODES[self.verdict]
+        if self.fixed or any(each.new for each in self.baseline):
+            return 1
+        return 2 if self.unfinished else 0
+
+    @property
+    def known(self) -> dict[str, dict[str, str]]:
+        """Member or pair -> its broken laws that are known deviations, and why."""
+        return {each.verdict.subject: each.reasons for each in self.baseline or () if each.reasons}
+
+    @property
+    def fixed(self) -> list[Known]:
+        """Entries for pairs of which none of the laws breaks; a member is judged by too few cases to tell."""
+        return [
+            entry for each in self.baseline or () for entry in each.fixed if each.verdict.role == "agreement"
+        ]
+
+    def beside(self, known: Iterable[Known], file: str, *, narrowed: bool) -> "FamilyVerdict":
+        """The same beside the known deviations of a file. narrowed: only some dtypes were asked for."""
+        rows = {("attention", each.name): each.laws for each in self.judged}
+        rows |= {("agreement", f"{pair.one}=={pair.other}"): pair.laws for pair in self.pairs}
+        run, known = [name for _, name in rows], tuple(known)
+        compared = [
+            compare(
+                Verdict(name, role, self.profile, self.seed, laws, 0.0, unfinished=self.unfinished),
+                known,
+                file=file,
+                narrowed=narrowed,
+                run=run,
+            )
+            for (role, name), laws in rows.items()
+        ]
+        return replace(self, baseline=compared)
+
+    @property
+    def told_beside(self) -> list[str]:
+        """What the baseline says, a line each."""
+        lines = []
+        for each in self.baseline or ():
+            lines += [f"baseline: {each.verdict.subject}: new: {row.id}" for row in each.new]
+        lines += [f"{entry.told_as_fixed}: take it out of the file" for entry in self.fixed]
+        return lines + list(dict.fromkeys(told for each in self.baseline or () for told in each.remarks))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, JSON schema version 1 of a family."""
@@ -97,9 +144,23 @@ class FamilyVerdict:
             "schema": SCHEMA,
             "headcheck": __version__,
             "verdict": self.verdict,
-            **{name: value for name, value in plain(self).items() if name not in ("members", "pairs")},
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("members", "pairs", "baseline")
+            },
             "members": [plain(each) for each in self.members],
             "pairs": [plain(each) for each in self.pairs],
+        } | ({} if self.baseline is None else {"baseline": self._baseline_as_dict()})
+
+    def _baseline_as_dict(self) -> dict[str, Any]:
+        new = {each.verdict.subject: [row.id for row in each.new] for each in self.baseline or () if each.new}
+        return {
+            "exit_code": self.exit_code,
+            "new": new,
+            "known": self.known,
+            "fixed": [each.reason for each in self.fixed],
+            "remarks": list(dict.fromkeys(told for each in self.baseline or () for told in each.remarks)),
         }
 
     def to_json(self) -> str:

@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="default: cpu")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     timeout_option(parser)
+    parser.add_argument(
+        "--baseline",
+        metavar="FILE",
+        help="known deviations (TOML): fail only on others, and on those of pairs that are gone; docs/ci.md",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the verdict as JSON; - is stdout")
     parser.add_argument(
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
@@ -53,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.agreement.families import expanded
     from headcheck.agreement.judging import PROFILES, judge_family
     from headcheck.agreement.report import show, summary
+    from headcheck.baseline import read_baseline
     from headcheck.console import plain_console
     from headcheck.judging import make_plan
     from headcheck.plan import require_device
@@ -60,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_writable(arguments.json)
     require_device(arguments.device)
+    known = read_baseline(arguments.baseline) if arguments.baseline else None
     names, left_out = expanded(arguments.subjects, arguments.device, arguments.profile)
     plan = make_plan(
         names[0] if names else "",
@@ -79,9 +86,11 @@ def run(arguments: argparse.Namespace) -> int:
             left_out=left_out,
             asked_for=[name for name in names if name in arguments.subjects],
         )
+    if known is not None:
+        verdict = verdict.beside(known, arguments.baseline, narrowed=bool(arguments.dtype))
     console = plain_console(sys.stderr if arguments.json == "-" else sys.stdout)
     if arguments.quiet:
-        print(summary(verdict), file=console.file)
+        print(*verdict.told_beside, summary(verdict), sep="\n", file=console.file)
     else:
         show(verdict, console)
     if verdict.unfinished:
