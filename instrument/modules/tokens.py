@@ -40,6 +40,12 @@ def missing_tokens(rows: int, length: int, generator: torch.Generator) -> Tensor
     return torch.randperm(max(rows, most), generator=generator)[:rows] % most
 
 
+def ends_of(vocab: int, rows: int, seed: int) -> Tensor:
+    """(rows,): tokens by turns of the first three, the last one and any one: those that a program has a meaning for."""
+    some = [0, min(1, vocab - 1), min(2, vocab - 1), vocab - 1, seed % vocab]
+    return torch.tensor([some[(seed + row) % len(some)] for row in range(rows)])
+
+
 def neighbours_exchanged(tokens: Tensor, first: int) -> Tensor:
     """The tokens (batch, length), that at `first` and the next one in each other's place."""
     order = torch.arange(tokens.shape[1])

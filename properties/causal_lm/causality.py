@@ -9,7 +9,7 @@ from headcheck.comparison import Comparison, LawBroken, none, within
 from headcheck.given import at_least, having, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.tokens import neighbours_exchanged
+from headcheck.modules.tokens import ends_of, neighbours_exchanged
 
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow is prevented"
 
@@ -63,6 +63,30 @@ def every_earlier_token_counts(model: CausalLMSubject, x: TokenInputs) -> Compar
                 "(where that is meant, declare full_context=False)"
             )
     return none("tokens that do not count")
+
+
+@law(
+    source="padding is a token of its own: all others are words",
+    formula="d logits[t] / d embedding[0] != 0, whichever token but padding stands first",
+    guards="A mask made of the tokens by a comparison that hides more of them than the one: tokens > pad, a product.",
+    needs=("full_context", "table"),
+    given=(at_least(length=2),),
+    share=0.75,
+)
+def every_token_but_padding_is_read(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """The first token, the first or the last of the vocabulary too, has an influence on the logits at the end."""
+    first = ends_of(model.vocab, len(x.tokens), x.case.seed)
+    begun = x.but(tokens=torch.cat([first[:, None], x.tokens[:, 1:]], dim=1))
+    for row, token in enumerate(model.given(first).tolist()):
+        one = begun.picked(torch.tensor([row]))
+        if not model.shows(partial(_pulls, model, one), one):
+            raise LawBroken(f"where token {token} stands first, no logits at the end depend on it")
+    return none("tokens that are taken for padding")
+
+
+def _pulls(model: CausalLMSubject, x: TokenInputs) -> bool:
+    """Whether the logits at the end have a gradient of the vector of the first token."""
+    return bool(model.gradient_of_embeddings(x, x.length - 1)[:, 0].any())
 
 
 def _counts(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:

@@ -2,11 +2,15 @@
 
 from functools import partial
 
-from headcheck.comparison import Comparison, LawBroken, none
+import torch
+
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.given import at_least, one_in
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
-from headcheck.modules.tokens import neighbours_exchanged
+from headcheck.modules.tokens import ends_of, neighbours_exchanged
+
+PADDED = "padding is a token of its own: all others are words"
 
 
 @law(
@@ -27,6 +31,32 @@ def every_source_token_counts(model: Seq2SeqSubject, x: PairInputs) -> Compariso
                     "(where that is meant, declare full_context=False)"
                 )
     return none("source tokens that do not count")
+
+
+@law(
+    source=PADDED,
+    formula="f([source, v], target) != f(source, target), whichever token v is that is no padding",
+    guards="A mask made of the tokens by a comparison that hides more of them than the one: source > pad, a product.",
+    needs=("full_context",),
+    share=0.75,
+)
+def every_token_but_padding_is_read(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """A token more in the source, the first or the last of the vocabulary too, gives other logits."""
+    if not model.room(x.source.shape[1]):
+        raise NotApplicable("there is no room for a token more")
+    more = ends_of(model.source_vocab, len(x.source), x.case.seed)
+    longer = x.but(source=torch.cat([x.source, more[:, None]], dim=1))
+    for row, token in enumerate(model.given(more).tolist()):
+        one, other = (each.picked(torch.tensor([row])) for each in (longer, x))
+        if not model.shows(partial(_moved, model, one, other), other):
+            raise LawBroken(
+                f"a source that ends in token {token} gives the logits that it gives without that token"
+            )
+    return none("tokens that are taken for padding")
+
+
+def _moved(model: Seq2SeqSubject, x: PairInputs, other: PairInputs) -> bool:
+    return model.moves(model(x), model(other), other)
 
 
 def _counts(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:

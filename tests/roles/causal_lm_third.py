@@ -133,3 +133,15 @@ def least_number_of_the_weights() -> nn.Module:
         return torch.softmax(scores.masked_fill(~mask, torch.finfo(least.dtype).min), -1) @ value
 
     return Small(attend=attend)
+
+
+@wrong(
+    "Padding is token 1, and tokens below it are hidden with it.",
+    breaks="causality/every-token-but-padding-is-read",
+    pad_token=1,
+)
+def lower_tokens_hidden_too() -> nn.Module:
+    def forward(self: Small, tokens: Tensor, cache: Any = None) -> Tensor:
+        return Small.forward(self, tokens, tokens > 1, cache)
+
+    return Small(forward=forward)

@@ -121,3 +121,16 @@ def least_number_of_the_states() -> nn.Module:
     model.reading = Wrong()
     model.own, model.cross = (nn.ModuleList(Wrong() for _ in range(2)) for _ in range(2))
     return model
+
+
+@wrong(
+    "Padding is token 1, and the mask of the source is source > 1: token 0 is hidden, too.",
+    breaks="source/every-token-but-padding-is-read",
+    pad_token=1,
+)
+def lower_tokens_hidden_too() -> nn.Module:
+    class Wrong(Pair):
+        def forward(self, src: Tensor, trg: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(src, trg, src > 1, trg != 1)
+
+    return Wrong()
