@@ -185,4 +185,4 @@ def _answers(trial: AttentionSubject, calls: Iterable[Inputs]) -> list[_Answer]:
 
 
 def _any_broken(found: Iterable[_Answer], bound: Callable[[Inputs], Tensor]) -> bool:
-    return any(within(output, expected, bound(x)).broken for x, output, expected in found)
+    return any(within(output, expected, partial(bound, x)).broken for x, output, expected in found)

@@ -52,7 +52,14 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
     if declaration.effort < 1:
         return declaration, notes
     tried = tuple(dtypes)
-    if asked_apart(lambda: bool(_one_query_only(declaration, tried, device)[1]), device):
+
+    def only_one_query() -> bool:
+        return bool(_one_query_only(declaration, tried, device)[1])
+
+    # Copies are dear, and hardly any subject refuses anything: whether it does at all is asked of one.
+    if not asked_apart(lambda: only_one_query() or _refuses_something(declaration, tried, device), device):
+        return declaration, notes
+    if asked_apart(only_one_query, device):
         declaration, notes = _one_query_only(declaration, tried, device)
     if not asked_apart(lambda: _refuses_something(declaration, tried, device), device):
         return declaration, notes

@@ -1,5 +1,6 @@
 """One plain call of a subject, and how it goes."""
 
+from functools import partial
 from typing import TypeGuard
 
 from headcheck.attention.case import Case
@@ -68,7 +69,7 @@ def is_right(trial: AttentionSubject, case: Case, *, if_refused: bool = True, ba
 def is_right_on(trial: AttentionSubject, x: Inputs, *, if_refused: bool, backward: bool = True) -> bool:
     """The same of inputs."""
     try:
-        if within(trial(x), trial.expected(x), trial.strict_bound(x)).broken:
+        if within(trial(x), trial.expected(x), partial(trial.strict_bound, x)).broken:
             return False
     except NotApplicable:
         return if_refused
