@@ -377,3 +377,16 @@ def test_listing_the_built_ins_makes_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "torch-sdpa" in done.stdout
     assert "heavy: []" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["gemm_half", "from_halo", "diff_from_halves"])
+def test_letters_across_two_words_are_no_role(name: str) -> None:
+    """A role's short name is told by a word of its own: gemm_half is no MHA."""
+
+    def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return query
+
+    function.__name__ = name
+    assert role_name(function) == "attention"
+    function.__name__ = "fused_mha"
+    assert role_name(function) == "multi_head_attention"

@@ -1,5 +1,6 @@
 """What the engine asks of a role whose subject is a module."""
 
+from itertools import combinations
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -66,8 +67,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def recognises(self, attribute: Any) -> bool:
         """Whether it is a module of one of the role's classes, or has one of its words in its name or its class's."""
-        name = getattr(attribute, "__name__", type(attribute).__name__).lower().replace("_", "")
-        return isinstance(attribute, self.kinds) or any(alias in name for alias in self.aliases)
+        name = getattr(attribute, "__name__", type(attribute).__name__)
+        return isinstance(attribute, self.kinds) or any(_says(name, alias) for alias in self.aliases)
 
     def declare(self, attribute: Any, name: str) -> Declaration:
         return (
@@ -197,3 +198,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             f"the module does not work on a plain call, {self.plain_call} ({problems[-1]}); "
             "where it is called otherwise, name a module around it"
         )
+
+
+def _says(name: str, alias: str) -> bool:
+    """Whether a name has an alias in one of its words, or as several whole ones: gemm_half does not say MHA."""
+    words = name.lower().split("_")
+    runs = ("".join(words[a:b]) for a, b in combinations(range(len(words) + 1), 2))
+    return any(alias in word for word in words) or alias in runs

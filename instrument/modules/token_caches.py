@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,3 +187,18 @@ def _returned(model: CausalLMSubject, tokens: Tensor, cache: Any, is_real: Tenso
     masks = model.masks(is_real, tokens.shape[1])
     returned = model.call(tokens, past_key_values=cache, use_cache=True, **masks)
     return returned, _kept_in(returned, "past_key_values")
+
+
+@contextmanager
+def positions_left_out(model: CausalLMSubject) -> Iterator[None]:
+    """The model counts positions itself inside. NotApplicable: nobody else does, or it is always told."""
+    told = model.places["position_ids"]
+    if told is None:
+        raise NotApplicable("is told no positions")
+    if "position_ids" in model.required:
+        raise NotApplicable("is always told positions")
+    model.places["position_ids"] = None
+    try:
+        yield
+    finally:
+        model.places["position_ids"] = told

@@ -8,6 +8,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
+from headcheck.modules.token_caches import positions_left_out
 
 KEPT = "keys and values of earlier tokens do not depend on later ones: they can be kept (Shazeer 2019, section 2.3)"
 ONE_AT_A_TIME = "(where one token at a time after a cache is meant, declare cached_chunks=False)"
@@ -115,14 +116,40 @@ def a_left_padded_prompt_is_continued_as_if_it_were_alone(
     model: CausalLMSubject, x: TokenInputs
 ) -> Comparison:
     """With padding before a prompt, what is decoded after it has the logits of the sequence without padding."""
+    padded, count = _padded_before(model, x)
+    found = model.in_steps(padded, [count + x.cut, *[1] * (x.length - x.cut)])
+    return model.close(found[:, count:], model(x), x)
+
+
+def _padded_before(model: CausalLMSubject, x: TokenInputs) -> tuple[TokenInputs, int]:
+    """The sequences with padding before them, and how much."""
     count = min(1 + x.case.seed % 3, model.room(x.length))
     if not count:
         raise NotApplicable("there is no room for padding")
     filling = torch.randint(model.vocab, (len(x.tokens), count), generator=x.generator("padding"))
     tokens = torch.cat([filling, x.tokens], dim=1)
     real = (torch.arange(tokens.shape[1]) >= count).expand(tokens.shape)
-    found = model.in_steps(x.but(tokens=tokens, is_real=real), [count + x.cut, *[1] * (x.length - x.cut)])
-    return model.close(found[:, count:], model(x), x)
+    return x.but(tokens=tokens, is_real=real), count
+
+
+@law(
+    source=KEPT,
+    formula="f([pad, x])[real] = f(x) without position_ids: f([pad, prefix]), then f(rest | cache) = f(prefix + rest)",
+    guards="Default positions that are counted by the mask in one pass, and by the length of the cache after it.",
+    needs=("padded_step",),
+    given=(at_least(length=2),),
+    share=0.5,
+)
+def positions_that_are_left_out_are_counted_beside_a_cache_too(
+    model: CausalLMSubject, x: TokenInputs
+) -> Comparison:
+    """Where a padded prompt needs no positions in one pass, as the model counts them, it needs none with a cache."""
+    with positions_left_out(model):
+        padded, count = _padded_before(model, x)
+        if model.close(model(padded)[:, count:], model(x), x).broken:
+            raise NotApplicable("is told the positions behind padding")
+        found = model.in_steps(padded, [count + x.cut, *[1] * (x.length - x.cut)])
+        return model.close(found[:, count:], model(x), x)
 
 
 @law(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.causal_lm import Small
+from tests.roles.causal_lm import Small, TransformersLike
 
 
 @wrong(
@@ -145,3 +145,24 @@ def lower_tokens_hidden_too() -> nn.Module:
         return Small.forward(self, tokens, tokens > 1, cache)
 
     return Small(forward=forward)
+
+
+@wrong(
+    "Positions that nobody gives are counted by the mask in one pass, and by the cache after it: there padding counts.",
+    breaks="cache/positions-that-are-left-out-are-counted-beside-a-cache-too",
+)
+def positions_by_the_length_of_the_cache() -> nn.Module:
+    class Wrong(TransformersLike):
+        def forward(
+            self,
+            input_ids: Tensor,
+            attention_mask: Tensor | None = None,
+            position_ids: Tensor | None = None,
+            past_key_values: Any = None,
+            use_cache: bool = False,
+        ) -> Any:
+            if position_ids is None and attention_mask is not None and past_key_values is None:
+                position_ids = (attention_mask.cumsum(-1) - 1).clamp(min=0)
+            return super().forward(input_ids, attention_mask, position_ids, past_key_values, use_cache)
+
+    return Wrong()
