@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any
 
+import headcheck
 from headcheck.declarations import DTYPES
 from headcheck.roles import HOMES, role
 
@@ -27,8 +28,9 @@ on the command line `--declare layout=bshd` says it, once for each field:
 | `step=model.py:step` | a function, where it stands: a file as seen from where the command runs, or a module |
 
 The first three arguments of attention, and the first of a function of one tensor, are given in their places, whatever
-their names are. Functions take and return torch tensors: around one of NumPy stands a line that turns them. A parameter
-that has a default and is not recognised is left alone.
+their names are, unless all three are named, as query, key and value or q, k and v, in another order. Functions take and
+return torch tensors: around one of NumPy stands a line that turns them. A parameter that has a default and is not
+recognised is left alone.
 [adapting.md](adapting.md) has examples, and the weights that `load` of a multi-head module is given."""
 
 
@@ -42,7 +44,9 @@ def declarations_page() -> str:
         declaration = _declaration(name)
         told = inspect.cleandoc(declaration.__doc__ or "")
         own = {field: said for field, said in _all_fields(declaration).items() if field not in common}
-        parts += [f"## {name}", f"`headcheck.{declaration.__name__}`: {told}", *_table(own, declaration)]
+        public = declaration.__name__ in headcheck.__all__
+        made_by = f"headcheck.{declaration.__name__}" if public else "ONE==OTHER"
+        parts += [f"## {name}", f"`{made_by}`: {told}", *_table(own, declaration)]
         taken = [f"`{each}`: {', '.join(aliases)}" for each, aliases in declaration.ARGUMENTS.items()]
         if taken:
             parts += ["Parameters are recognised by these names:", "\n".join(f"- {each}" for each in taken)]

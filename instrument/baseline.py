@@ -137,11 +137,12 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
 
 
 def names(pattern: str, subject: str) -> bool:
-    """Whether the subject of an entry is this one: of a file by any path to it."""
-    if _placed(pattern) == _placed(subject):
+    """Whether the subject of an entry is this one: of a file by any path to it, of a pair in either order."""
+    either = {subject, "==".join(reversed(subject.split("==")))}
+    if _placed(pattern) in map(_placed, either):
         return True
     wanted = (pattern, _placed(pattern, escape(Path.cwd().as_posix())))
-    return any(fnmatchcase(one, each) for one in (subject, _placed(subject)) for each in wanted)
+    return any(fnmatchcase(one, each) for one in (*either, *map(_placed, either)) for each in wanted)
 
 
 def _placed(subject: str, here: str = "") -> str:
@@ -181,6 +182,8 @@ def remarks(known: Iterable[Known], subject: str, role: str, run: Sequence[str] 
 
 def _look_alike(one: str, other: str) -> bool:
     """Whether two names of an attribute may be meant for one subject: not two files that there are, nor built-ins."""
+    if ("==" in one) != ("==" in other):
+        return False  # A pair, and a side of it.
     (place, _, name), (elsewhere, _, its_name) = one.rpartition(":"), other.rpartition(":")
     two_files = all(is_path(each) and Path(each).is_file() for each in (place, elsewhere))
     return name == its_name and not two_files and not (named(one) or named(other))

@@ -48,7 +48,10 @@ class Comparison:
 
     @property
     def claims(self) -> bool:
-        """Whether anything is said of any element: where every bound is infinite, nothing is."""
+        """Whether anything is said of any element: where every bound is infinite, nothing is.
+
+        Of a bound that was not asked for something is: the same finite numbers agree, whatever it would be.
+        """
         if callable(self.limit) or not self.observed.numel():
             return True
         if isinstance(self.limit, Tensor):

@@ -34,6 +34,10 @@ def declaring(declaration: Any, said: Iterable[str]) -> Any:
         if field not in types:
             close = get_close_matches(field, types, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(types)}"
+            if declaration.role == "agreement":
+                hint = (
+                    f"name declarations, such as file.py:subject with headcheck.Attention(function, {text})"
+                )
             raise SubjectError(f"a subject of the role {declaration.role} declares no {field!r} ({hint})")
         read = load(value)[0] if _is_named(value, types[field]) else _value(value)
         if dot:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -403,10 +404,19 @@ def test_known_deviations_of_members_and_pairs_do_not_fail_the_family(
         {OUTPUTS: "its scale is wrong"},
     )
     holds = LawResult(OUTPUTS, "", "holds", examples=6)
-    verdict = FamilyVerdict([], [Agreement("one", "other", [holds])], "quick", 0, 1.0, {})
-    file.write_text(entry_for("one==other", OUTPUTS), encoding="utf-8")
+    verdict = FamilyVerdict([], [Agreement("one", "other", [holds])], "gate", 0, 1.0, {})
+    file.write_text(entry_for("other==one", OUTPUTS), encoding="utf-8")
     beside = verdict.beside(read_baseline(str(file)), str(file), narrowed=False)
-    assert (beside.exit_code, [each.subject for each in beside.fixed]) == (1, ["one==other"])
+    assert (beside.exit_code, [each.subject for each in beside.fixed]) == (1, ["other==one"])
+    assert replace(beside, profile="quick").exit_code == 0
+
+
+def test_what_is_known_of_members_is_no_agreement(tmp_path: Path) -> None:
+    """Where no pair was compared, a known deviation does not make a success of it."""
+    file = tmp_path / "known.toml"
+    file.write_text(entry_for(WRONG, "attention/*"), encoding="utf-8")
+    options = ["--dtype", "float32", "--law", "accuracy/output", "-n", "1", "-q"]
+    assert main(["agree", RIGHT, WRONG, *options, "--baseline", str(file)]) == 2
 
 
 def test_a_law_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ from headcheck.declarations import Attention, Declaration
 
 @dataclass(frozen=True)
 class Pair(Declaration):
-    """Two attention functions that should agree; on the command line ONE==OTHER.
+    """Two attention functions that should agree. What each declares stands in a declaration of its own, as an object in
+    its file, by the name of which it is then meant.
 
     That they agree is weaker than that each keeps the laws of attention, which ask for more and of more cases.
 

@@ -94,11 +94,12 @@ class FamilyVerdict:
     @property
     def exit_code(self) -> int:
         """0 conforms, 1 breaks, 2 untested; beside a baseline 0 where only what it lists breaks, 1 where that is gone."""
-        if self.baseline is None or self.verdict != "breaks":
-            return 1 if self.fixed else EXIT_CODES[self.verdict]
-        if self.fixed or any(each.new for each in self.baseline):
+        if self.fixed or any(each.new for each in self.baseline or ()):
             return 1
-        return 2 if self.unfinished else 0
+        if not self.known:
+            return EXIT_CODES[self.verdict]
+        compared = any(pair.judged for pair in self.pairs)
+        return 0 if compared and not self.unfinished else 2
 
     @property
     def known(self) -> dict[str, dict[str, str]]:
@@ -107,7 +108,9 @@ class FamilyVerdict:
 
     @property
     def fixed(self) -> list[Known]:
-        """Entries for pairs of which none of the laws breaks; a member is judged by too few cases to tell."""
+        """Entries for pairs of which none of the laws breaks, in the gate: elsewhere too few cases are met to tell."""
+        if self.profile != "gate":
+            return []
         return [
             entry for each in self.baseline or () for entry in each.fixed if each.verdict.role == "agreement"
         ]
@@ -135,7 +138,11 @@ class FamilyVerdict:
         lines = []
         for each in self.baseline or ():
             lines += [f"baseline: {each.verdict.subject}: new: {row.id}" for row in each.new]
-        lines += [f"{entry.told_as_fixed}: take it out of the file" for entry in self.fixed]
+            lines += [
+                f"{entry.told_as_fixed}: take it out of {each.file}"
+                for entry in each.fixed
+                if entry in self.fixed
+            ]
         return lines + list(dict.fromkeys(told for each in self.baseline or () for told in each.remarks))
 
     def as_dict(self) -> dict[str, Any]:
@@ -156,10 +163,11 @@ class FamilyVerdict:
     def _baseline_as_dict(self) -> dict[str, Any]:
         new = {each.verdict.subject: [row.id for row in each.new] for each in self.baseline or () if each.new}
         return {
+            "file": next((each.file for each in self.baseline or ()), ""),
             "exit_code": self.exit_code,
             "new": new,
             "known": self.known,
-            "fixed": [each.reason for each in self.fixed],
+            "fixed": {each.subject: each.reason for each in self.fixed},
             "remarks": list(dict.fromkeys(told for each in self.baseline or () for told in each.remarks)),
         }
 

@@ -16,7 +16,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import NAMES_STRIDES, REFUSALS, SubjectRaised, refuses_a_length, was_raised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import NO_MORE_QUERIES, ONE_QUERY, ONLY_ONE_QUERY, PACKED, Attention
-from headcheck.forks import asked_apart
+from headcheck.forks import asked_apart, fate_apart
 
 DIMS = (1, 2, 3, 4, 5, 8, 10, 12, 16, 20, 24, 32, 33, 40, 64, 65, 80, 96, 128, 129, 160, 192, 256, 320)
 """The head dims that are tried where one of the first look is refused: all that cases are drawn with."""
@@ -57,7 +57,7 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
         return bool(_one_query_only(declaration, tried, device)[1])
 
     # Copies are dear, and hardly any subject refuses anything: whether it does at all is asked of one.
-    if not asked_apart(lambda: only_one_query() or _refuses_something(declaration, tried, device), device):
+    if fate_apart(lambda: only_one_query() or _refuses_something(declaration, tried, device), device) == "no":
         return declaration, notes
     if asked_apart(only_one_query, device):
         declaration, notes = _one_query_only(declaration, tried, device)

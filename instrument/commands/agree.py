@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="no tables and no progress, only the last line"
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no tables and no progress, only what the baseline says and the last line",
     )
 
 

@@ -317,9 +317,10 @@ def _autocast(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     if subject.declaration.autocast is not None or dtype != torch.float32:
         return []
     far = torch.tensor([min(1_023, subject.furthest)])
-    x = _inputs(subject, torch.ones(1, 1, 1, max(subject.dims), dtype=dtype), far)
+    forms = [far] * subject.has("shared_positions") + [far[None]] * subject.has("batched_positions")
+    calls = [_inputs(subject, torch.ones(1, 1, 1, max(subject.dims), dtype=dtype), form) for form in forms]
     try:
-        if not subject.under_autocast_against_the_oracle(x).broken:
+        if not any(subject.under_autocast_against_the_oracle(x).broken for x in calls):
             return []
         why = "angles are rounded with the position"
     except (LawBroken, NotApplicable) as problem:

@@ -69,7 +69,8 @@ class Rotary(Declaration):
     negative: bool | None = None
     """Whether it takes positions below zero; False is held to raise on them, None is tried."""
     autocast: bool | None = None
-    """Whether its angles are held to be exact under torch.autocast, too; None: if those of a plain call are."""
+    """Whether its angles are held to be exact under torch.autocast, too; None: where those of plain calls far out are, in
+    each form of positions."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -142,6 +142,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             with torch.autocast(torch.device(self.device).type, torch.bfloat16):
                 return self(x)
         except SubjectRaised as refusal:
+            if getattr(self.declaration, "autocast", None):
+                raise
             raise NotApplicable(f"refuses a call under autocast: {refusal}") from refusal
 
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:

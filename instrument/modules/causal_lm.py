@@ -120,6 +120,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
     FEATURES: ClassVar = {
         "is_real": "takes no mask of what is padding",
         "left_padding": "is not padded on the left",
+        "pad": "has no token that is known to be padding, as pad_token says",
         "right_padding": "is not padded on the right",
         "step": "has no cache",
         "padded_step": "has no cache that takes a mask of what is padding",

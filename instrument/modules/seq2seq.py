@@ -117,6 +117,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         "source_is_real": "takes no mask of what is padding in the source",
         "target_is_real": "takes no mask of what is padding in the target",
         "left_padding": "is not padded on the left",
+        "pad": "has no token that is known to be padding, as pad_token says",
         "right_padding": "is not padded on the right",
         "full_context": "does not see all of its past",
         "positions": "does not see the order",

@@ -53,6 +53,13 @@ def neighbours_exchanged(tokens: Tensor, first: int) -> Tensor:
     return tokens[:, order]
 
 
+UNDECLARED = {
+    "fresh": "is not declared as fresh, as fresh=True says",
+    "variants": "has one way of computing, as far as is declared",
+}
+"""What a subject lacks where the field of that name does not say that it has it."""
+
+
 @dataclass(frozen=True)
 class TokenDeclaration(Stacked):
     """The conventions of a module that reads tokens."""
@@ -160,10 +167,10 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
             return f"{self.FEATURES[feature]}, as declared"
         if feature in self.MASKS and self.declaration.pad_token is not None:
             return None
-        if feature == "fresh":
-            return None if self.declaration.fresh else "is not declared as fresh, as fresh=True says"
-        if feature == "variants":
-            return None if self.declaration.variants else "has one way of computing, as far as is declared"
+        if feature == "pad":
+            return None if self.pad is not None else self.FEATURES[feature]
+        if feature in UNDECLARED:
+            return None if getattr(self.declaration, feature) else UNDECLARED[feature]
         if rest == "padding" and side in SIDES:
             absent = next((reason for mask in self.MASKS if (reason := self.lacks(mask))), None)
             return absent or (None if side in self.sides else self.FEATURES[feature])

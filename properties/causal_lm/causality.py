@@ -67,26 +67,30 @@ def every_earlier_token_counts(model: CausalLMSubject, x: TokenInputs) -> Compar
 
 @law(
     source="padding is a token of its own: all others are words",
-    formula="d logits[t] / d embedding[0] != 0, whichever token but padding stands first",
+    formula="d logits[t] / d embedding[s] != 0 for an s < t, whichever token but padding stands there",
     guards="A mask made of the tokens by a comparison that hides more of them than the one: tokens > pad, a product.",
-    needs=("full_context", "table"),
+    needs=("full_context", "table", "pad"),
     given=(at_least(length=2),),
     share=0.75,
 )
 def every_token_but_padding_is_read(model: CausalLMSubject, x: TokenInputs) -> Comparison:
-    """The first token, the first or the last of the vocabulary too, has an influence on the logits at the end."""
-    first = ends_of(model.vocab, len(x.tokens), x.case.seed)
-    begun = x.but(tokens=torch.cat([first[:, None], x.tokens[:, 1:]], dim=1))
-    for row, token in enumerate(model.given(first).tolist()):
-        one = begun.picked(torch.tensor([row]))
-        if not model.shows(partial(_pulls, model, one), one):
-            raise LawBroken(f"where token {token} stands first, no logits at the end depend on it")
+    """An earlier token, the first or the last of the vocabulary too, has an influence on the logits at the end."""
+    last = x.length - 1
+    place, words = x.case.seed % last, ends_of(model.vocab, len(x.tokens), x.case.seed // last)
+    tokens = torch.cat([x.tokens[:, :place], words[:, None], x.tokens[:, place + 1 :]], dim=1)
+    for row, token in enumerate(model.given(words).tolist()):
+        one = x.but(tokens=tokens).picked(torch.tensor([row]))
+        if not model.shows(partial(_pulls, model, one, place), one):
+            raise LawBroken(
+                f"the logits at the end do not depend on place {place} where token {token} stands there, as if it were "
+                f"padding, which token {model.pad} is (where that is not so, declare pad_token)"
+            )
     return none("tokens that are taken for padding")
 
 
-def _pulls(model: CausalLMSubject, x: TokenInputs) -> bool:
-    """Whether the logits at the end have a gradient of the vector of the first token."""
-    return bool(model.gradient_of_embeddings(x, x.length - 1)[:, 0].any())
+def _pulls(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
+    """Whether the logits at the end have a gradient of the vector at a place before."""
+    return bool(model.gradient_of_embeddings(x, x.length - 1)[:, place].any())
 
 
 def _counts(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:

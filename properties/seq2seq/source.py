@@ -35,9 +35,9 @@ def every_source_token_counts(model: Seq2SeqSubject, x: PairInputs) -> Compariso
 
 @law(
     source=PADDED,
-    formula="f([source, v], target) != f(source, target), whichever token v is that is no padding",
+    formula="f([source, v], target) != f(source, target), whichever token v that is no padding",
     guards="A mask made of the tokens by a comparison that hides more of them than the one: source > pad, a product.",
-    needs=("full_context",),
+    needs=("full_context", "pad"),
     share=0.75,
 )
 def every_token_but_padding_is_read(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
@@ -45,12 +45,15 @@ def every_token_but_padding_is_read(model: Seq2SeqSubject, x: PairInputs) -> Com
     if not model.room(x.source.shape[1]):
         raise NotApplicable("there is no room for a token more")
     more = ends_of(model.source_vocab, len(x.source), x.case.seed)
-    longer = x.but(source=torch.cat([x.source, more[:, None]], dim=1))
+    # A source of nothing else: its mean is the same with one more.
+    source = torch.where(x.source == more[:, None], (x.source + 1) % model.source_vocab, x.source)
+    x, longer = x.but(source=source), x.but(source=torch.cat([source, more[:, None]], dim=1))
     for row, token in enumerate(model.given(more).tolist()):
         one, other = (each.picked(torch.tensor([row])) for each in (longer, x))
         if not model.shows(partial(_moved, model, one, other), other):
             raise LawBroken(
-                f"a source that ends in token {token} gives the logits that it gives without that token"
+                f"a source that ends in token {token} gives the logits that it gives without that token, as if it were "
+                f"padding, which token {model.pad} is (where that is not so, declare pad_token)"
             )
     return none("tokens that are taken for padding")
 

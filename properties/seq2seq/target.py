@@ -8,6 +8,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, wit
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
+from headcheck.modules.tokens import ends_of
 
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow in the decoder is prevented"
 
@@ -73,6 +74,35 @@ def every_earlier_target_counts(model: Seq2SeqSubject, x: PairInputs) -> Compari
                 "(where that is meant, declare full_context=False)"
             )
     return none("targets that do not count")
+
+
+@law(
+    source="padding is a token of its own: all others are words",
+    formula="d logits[t] / d embedding of target[s] != 0 for an s < t, whichever token but padding stands there",
+    guards="A mask made of the tokens by a comparison that hides more of them than the one: target > pad, a product.",
+    needs=("full_context", "tables", "pad"),
+    given=(at_least(target_len=2),),
+    share=0.75,
+)
+def every_target_token_but_padding_is_read(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """An earlier target, the first or the last of the vocabulary too, has an influence on the logits at the end."""
+    if x.source.shape[1] == x.target.shape[1]:
+        raise NotApplicable("source and target are of one length: their vectors cannot be told apart")
+    last = x.target.shape[1] - 1
+    place, words = x.case.seed % last, ends_of(model.vocab, len(x.target), x.case.seed // last)
+    target = torch.cat([x.target[:, :place], words[:, None], x.target[:, place + 1 :]], dim=1)
+    for row, token in enumerate(model.given(words).tolist()):
+        one = x.but(target=target).picked(torch.tensor([row]))
+        if not model.shows(partial(_pulls, model, one, place), one):
+            raise LawBroken(
+                f"the logits at the end do not depend on target {place} where it is token {token}, as if it were "
+                f"padding, which token {model.pad} is (where that is not so, declare pad_token)"
+            )
+    return none("tokens that are taken for padding")
+
+
+def _pulls(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
+    return bool(model.gradient_of_targets(x, x.target.shape[1] - 1)[:, place].any())
 
 
 def _counts(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:

@@ -147,6 +147,7 @@ def angles_by_a_product_that_autocast_reaches(x: Tensor, positions: Tensor) -> T
 @wrong(
     "Angles are shielded from autocast where positions are the same for all sequences, and not where they are not.",
     breaks="frequencies/autocast-does-not-round-angles",
+    autocast=True,
     angles="float32",
 )
 def shared_angles_shielded_only(x: Tensor, positions: Tensor) -> Tensor:

@@ -134,3 +134,16 @@ def lower_tokens_hidden_too() -> nn.Module:
             return super().forward(src, trg, src > 1, trg != 1)
 
     return Wrong()
+
+
+@wrong(
+    "Padding is token 1, and the mask of the target is target > 1: token 0 is hidden, too.",
+    breaks="target/every-target-token-but-padding-is-read",
+    pad_token=1,
+)
+def lower_targets_hidden_too() -> nn.Module:
+    class Wrong(Pair):
+        def forward(self, src: Tensor, trg: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(src, trg, src != 1, trg > 1)
+
+    return Wrong()
