@@ -82,6 +82,10 @@ SAYING_HOW_MANY = re.compile(
 """What has to be said of a length that is too long, where it is no Python code of the subject that raises it."""
 
 
+IN_TRAINING_ONLY = "cudnn RNN backward can only be called in training mode"
+"""What torch says on a GPU of a model that has a recurrent part: a limit of cuDNN's."""
+
+
 def was_raised(problem: BaseException) -> bool:
     """Whether a raise or an assert of Python threw it, and not a function in C that was called on the way."""
     trace = problem.__traceback__
@@ -267,6 +271,10 @@ class Clock:
             came_back = False
             require_the_device(problem, self.device)
             came_back = True
+            if IN_TRAINING_ONLY in str(problem):
+                raise NotApplicable(
+                    f"gives no gradients in evaluation: {SubjectRaised(problem)}"
+                ) from problem
             raise SubjectRaised(problem) from problem
         except KeyboardInterrupt as problem:
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -77,13 +77,14 @@ def _length_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[
 
 
 def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
-    """What can be declared where all that breaks does so in one 16-bit format: each case is tried in others, too."""
+    """What can be declared where all that breaks does so in one 16-bit format: each case is tried in the first, too."""
     parse = role_named(introduction.role).parse
     cases = [row.counterexample.case for row in rows if row.counterexample and row.counterexample.case]
     broken = {parse(case).dtype for case in cases}
     others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in broken]
     tried = any({*row.dtypes} & {*others} for row in rows if row.outcome == "breaks")
-    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not tried:
+    first = (introduction.declaration.get("dtypes") or others)[:1]
+    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not tried or broken == {*first}:
         return []
     said = f"all that breaks does so in {broken.pop()}"
     return [Hint(f"{said}: where it is not meant to work there, --declare dtypes={','.join(others)}")]

@@ -170,3 +170,70 @@ def test_what_is_moved_lies_there_as_it_lay_here(layout: str) -> None:
     assert there.device.type == AWAY.type and there.stride() == here.stride()
     assert torch.equal(there.cpu(), here)
     assert there.storage_offset() * there.element_size() % ALIGNED == 0
+
+
+class Asked(OfATable):
+    """It keeps which positions a device was asked for."""
+
+    asked: list[float]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = []
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        if positions.device.type == AWAY.type:
+            self.asked += [float(positions.min()), float(positions.max())]
+        return super().forward(x, positions)
+
+
+@pytest.mark.usefixtures("second_device")
+def test_no_position_is_asked_of_a_device_that_is_not_in_the_table() -> None:
+    """On a GPU an index out of range leaves it unusable: how far a table reaches is found out on the CPU."""
+    of_role: Any = role("rotary")
+    declaration = of_role.declare(Asked(), "").but(dims=(8,), autocast=False)
+    subject, _ = of_role.prepare(declaration, dtypes=("float32",), device=AWAY.type, seed=0)
+    asked = subject.declaration.function.asked
+    assert asked and min(asked) >= -4096 and max(asked) < 4096
+    assert subject.furthest == 4095 and subject.lacks("negative")
+
+
+def by_another_kernel(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    """In 16 bits on a device a row without keys gives the mean; with heads of one dim it takes no mask with is_causal;
+    and a mask with a last axis of one is refused, as by torch's kernels.
+    """
+    there = query.device.type == AWAY.type
+    if there and attn_mask is not None and attn_mask.shape[-1] == 1 < key.shape[-2]:
+        raise RuntimeError("(*bias): last dimension must be contiguous")
+    if is_causal and attn_mask is not None and query.shape[-1] == 1:
+        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+    scores = (query @ key.mT * query.shape[-1] ** -0.5).float()
+    seen = torch.ones(scores.shape, dtype=torch.bool, device=query.device)
+    seen = seen.tril() if is_causal else seen
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        seen = seen & attn_mask
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+        seen = seen & (attn_mask > -torch.inf)
+    dead = ~seen.any(dim=-1, keepdim=True)
+    scores = scores.masked_fill(~seen, -torch.inf).masked_fill(dead, 0.0)
+    weights = scores.softmax(dim=-1)
+    if not (there and query.dtype.itemsize == 2):
+        weights = weights.masked_fill(dead, 0.0)
+    return weights.to(value.dtype) @ value
+
+
+@pytest.mark.usefixtures("second_device")
+def test_what_one_kernel_of_several_does_is_asked_of_all() -> None:
+    """Functions go to a kernel by dtype and head dim: what one of them does otherwise is for the laws about it."""
+    of_role: Any = role("attention")
+    declaration = of_role.declare(by_another_kernel, "").but(autocast=False, arithmetic="wide")
+    dtypes = ("float32", "float16")
+    subject, notes = of_role.prepare(declaration, dtypes=dtypes, device=AWAY.type, seed=0)
+    assert subject.avoids >= {"dead rows", "attn_mask with is_causal"}
+    assert "bhq1" not in subject.mask_forms and "b11k" in subject.mask_forms
+    assert any("takes no attn_mask in the shape bhq1" in note for note in notes)
+    here, _ = of_role.prepare(declaration, dtypes=dtypes, device="cpu", seed=0)
+    assert not here.avoids and "bhq1" in here.mask_forms

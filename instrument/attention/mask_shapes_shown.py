@@ -6,6 +6,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.forms import mask_shapes_of
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built, refuses_an_argument
+from headcheck.calling import NAMES_STRIDES
 from headcheck.comparison import Failure, failure_of
 from headcheck.declarations import BROADCAST_SHAPES, FOUR_AXES, Attention
 
@@ -52,19 +53,22 @@ def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[st
         trial, PLAIN.but(dtype=unlike.dtype, mask=unlike.mask, mask_form=unlike.mask_form), WHOLE_MASKS
     )
     smaller = _failures(trial, unlike, FOUR_AXES[1:])
+    by_strides = {shape: why for shape, why in smaller.items() if NAMES_STRIDES.search(str(why))}
     if whole["bhqk"] is None and all(refuses_an_argument(each, "mask") for each in smaller.values()):
         why = next(iter(smaller.values()))
         return declaration.but(mask_shapes=("bhqk",)), [f"takes no attn_mask with axes of one{PLAINLY} {why}"]
     failing = {shape: failure for shape, failure in whole.items() if failure is not None}
     if not refuses_an_argument(whole["bhqk"], "mask"):
         failing.pop("bhqk", None)  # Four axes are the rule: that they crash is for laws to say.
-    if not failing:
-        return declaration, []
     ranks = {len(shape): failure for shape, failure in failing.items()}
+    left = tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks and s not in by_strides)
+    if left == BROADCAST_SHAPES:
+        return declaration, []
     notes = [f"takes no attn_mask of {rank} axes{PLAINLY} {failure}" for rank, failure in ranks.items()]
+    notes += [f"takes no attn_mask in the shape {shape}{PLAINLY} {why}" for shape, why in by_strides.items()]
     if "hqk" in failing and _failure(trial, [unlike], "bqk") is None:
         notes.append(BY_SEQUENCE)
-    return declaration.but(mask_shapes=tuple(s for s in BROADCAST_SHAPES if len(s) not in ranks)), notes
+    return declaration.but(mask_shapes=left), notes
 
 
 def _of_fewer_axes(

@@ -53,6 +53,8 @@ BACKWARD = "backward"
 """How it is told that not the call failed, but the way back from it."""
 OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
+DIMS_THERE = (1, 8, 64)
+"""Head dims by which functions choose a kernel of a device: any, a multiple of 8, one of a model."""
 TRIAL_S = 5.0
 """Seconds for a call that a subject may not survive."""
 
@@ -283,25 +285,39 @@ def _avoided(trial: AttentionSubject) -> frozenset[str]:
     }
     if "is_causal" in conventions.always:
         does[MASK_WITH_CAUSAL] = True
-    shown = _shown_by(trial)
 
-    def does_as_usual(what: str) -> bool:
+    def does_as_usual(what: str, plain: Case) -> bool:
         # What a scale does to the gradients has no law of its own: all others have to meet it.
         ask = {"if_refused": what != MASK_WITH_CAUSAL, "backward": what != SCALES}
-        if what == SCALES and not all(
-            is_right(trial, case.but(scale=None), **ask) for case in shown[what][:1]
-        ):
+        shown = _shown_by(trial, plain)[what]
+        if what == SCALES and not all(is_right(trial, case.but(scale=None), **ask) for case in shown[:1]):
             return True  # It is not the scale.
-        return all(is_right(trial, case, **ask) for case in shown[what])
+        return all(is_right(trial, case, **ask) for case in shown)
 
+    plain_cases = _plain_cases(trial)
     return frozenset(
-        what for what, declared in does.items() if not (does_as_usual(what) if declared is None else declared)
+        what
+        for what, declared in does.items()
+        if not (all(does_as_usual(what, plain) for plain in plain_cases) if declared is None else declared)
     )
 
 
-def _shown_by(trial: AttentionSubject) -> dict[str, list[Case]]:
-    """Plain cases on which a subject shows what it does, undeclared; none where it cannot be asked."""
-    plain = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
+def _plain_cases(trial: AttentionSubject) -> list[Case]:
+    """A plain case; on a device, where one function may go to another kernel for each, also of other dtypes and dims.
+
+    Of those none that is refused: that says nothing of what it is asked with. Eight keys, as a mask of fewer has left
+    devices unusable.
+    """
+    first = PLAIN.but(dtype=trial.dtypes[0], kv_len=4)
+    if trial.device == "cpu":
+        return [first]
+    there = product(trial.dtypes, DIMS_THERE)
+    others = (first.but(dtype=dtype, head_dim=dim, value_dim=dim, kv_len=8) for dtype, dim in there)
+    return [first, *(case for case in others if attempt(trial, case) is None)]
+
+
+def _shown_by(trial: AttentionSubject, plain: Case) -> dict[str, list[Case]]:
+    """Cases on which a subject shows what it does, undeclared; none where it cannot be asked."""
     causal = plain.but(is_causal=True)
     forms = [form for form in ("boolean", "additive") if trial.has(form)]
     dead = [plain.but(mask="all-dead", mask_form=form) for form in forms]

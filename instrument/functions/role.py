@@ -104,9 +104,11 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         """Which dtypes it takes, and how it rounds."""
         wanted = dtypes or declaration.dtypes or DTYPES
         native = {dtype: named("native") for dtype in wanted}
-        function, notes_of_copy = on_device(declaration.function, device)
+        as_given = declaration.function
+        function, notes_of_copy = on_device(as_given, device)
         declaration = declaration.but(function=function)
         subject = self.subject(declaration, dtypes=wanted, arithmetic=native, device=device)
+        subject.as_given = as_given
         found = self.find_out(subject)
         problems = {dtype: self._failure(subject, self._plain(subject, dtype)) for dtype in wanted}
         declared = declaration.dtypes or ()

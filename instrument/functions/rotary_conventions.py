@@ -214,15 +214,16 @@ def _reach(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     if subject.declaration.max_position is not None:
         return []
     beyond, dim = "", max(subject.dims)
-    aloud = _is_refused_aloud(subject, dtype, dim, torch.tensor([REACHES[-1]]))
+    asked = _off_the_device(subject, dtype)
+    aloud = _is_refused_aloud(asked, dtype, dim, torch.tensor([REACHES[-1]]))
     for reach in (*REACHES, *(SHORT_REACHES if aloud else ())):
-        why = _refusal(subject, dtype, dim, torch.tensor([reach]))
+        why = _refusal(asked, dtype, dim, torch.tensor([reach]))
         if not why:
             subject.furthest = reach
             return [f"positions: up to {reach} ({beyond})"] if reach != FURTHEST else []
         beyond = f"further ones are refused: {why}"
     subject.furthest = REACHES[-1]
-    ends = (reach for reach in SHORT_REACHES if not _refusal(subject, dtype, dim, torch.tensor([reach])))
+    ends = (reach for reach in SHORT_REACHES if not _refusal(asked, dtype, dim, torch.tensor([reach])))
     said = next((f"max_position={reach}" for reach in ends), None)
     return [Hint(f"a plain call works with --declare {said}, {IF_MEANT}")] if said and beyond else []
 
@@ -305,9 +306,10 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         return []
     dim = max(subject.dims)
     x = _inputs(subject, torch.ones(1, 1, 1, dim, dtype=dtype), torch.tensor([-3]))
-    if subject.is_right(x):
+    asked = _off_the_device(subject, dtype)
+    if asked.is_right(x):
         return []
-    why = _why_not(subject, x) or "they do not turn back"
+    why = _why_not(asked, x) or "they do not turn back"
     subject.refused["negative"] = f"{subject.FEATURES['negative']} ({why})"
     return []
 
@@ -364,6 +366,12 @@ def _fits(subject: RotarySubject, role: RotaryRole, dtype: str, number: int) -> 
 
 def _inputs(subject: RotarySubject, x: Tensor, positions: Tensor) -> RotaryInputs:
     return RotaryInputs(RotaryCase(), x, positions, subject.base, subject.pairing)
+
+
+def _off_the_device(subject: RotarySubject, dtype: torch.dtype) -> RotarySubject:
+    """Who is asked of positions that may not be there: on a GPU an index beyond a table leaves the device unusable."""
+    here = subject if subject.device == "cpu" else subject.on_the_cpu()
+    return subject if _refusal(here, dtype, max(subject.dims)) else here
 
 
 def _is_refused_aloud(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Tensor) -> bool:

@@ -53,6 +53,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
         self.dtypes = dtypes
         self.arithmetic = arithmetic
         self.device = device
+        self.as_given: Callable[..., Any] = declaration.function
+        """The function before what it holds was moved to a device."""
         self.effort = declaration.effort
         self.clock = Clock(device)
         self.refused: dict[str, str] = {}
@@ -145,6 +147,13 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             if getattr(self.declaration, "autocast", None):
                 raise
             raise NotApplicable(f"refuses a call under autocast: {refusal}") from refusal
+
+    def on_the_cpu(self) -> Self:
+        """The same with the function as it was given, for what nothing but a CPU survives."""
+        here = copy(self)
+        here.declaration = self.declaration.but(function=self.as_given)
+        here.device, here.clock = "cpu", Clock()
+        return here
 
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
         """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""

@@ -102,9 +102,9 @@ class Cached(nn.Module):
 
 
 @right("A module with a table for one dim.")
-def one_module(x: Tensor, positions: Tensor, memory: dict[str, Cached] | None = None) -> Tensor:
+def one_module(x: Tensor, positions: Tensor, memory: dict[torch.device, Cached] | None = None) -> Tensor:
     memory = {} if memory is None else memory
-    module = memory.setdefault("module", Cached(32).to(x.device))
+    module = memory.setdefault(x.device, Cached(32).to(x.device))
     if x.shape[-1] != 32:
         raise ValueError("made for a dim of 32")
     return module(x, input_pos=positions)
