@@ -32,6 +32,13 @@ def moved(x: Tensor, like: Tensor) -> Tensor:
     return there.as_strided(x.shape, x.stride(), before + x.storage_offset())
 
 
+def placed(x: Tensor, device: str) -> Tensor:
+    """On a device, as it lies in memory; what wants a gradient is moved as it can be followed."""
+    if x.requires_grad or x.device.type == torch.device(device).type:
+        return x.to(device)
+    return moved(x, torch.empty(0, dtype=x.dtype, device=device))
+
+
 def contiguous(x: Tensor) -> Tensor:
     """One number after the other."""
     return x.clone(memory_format=torch.contiguous_format)

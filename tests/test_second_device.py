@@ -237,3 +237,59 @@ def test_what_one_kernel_of_several_does_is_asked_of_all() -> None:
     assert any("takes no attn_mask in the shape bhq1" in note for note in notes)
     here, _ = of_role.prepare(declaration, dtypes=dtypes, device="cpu", seed=0)
     assert not here.avoids and "bhq1" in here.mask_forms
+
+
+def of_dense_positions(x: Tensor, positions: Tensor) -> Tensor:
+    """It reads the positions of any view with a stride of one."""
+    if not positions.is_contiguous():
+        positions = torch.as_strided(positions, positions.shape, (1,), positions.storage_offset())
+    return OfATable().to(x.device)(x, positions)
+
+
+class OfDenseInputs(nn.Module):
+    """Of a query that is expanded over the batch it reads the first sequence alone."""
+
+    def __init__(self, embed_dim: int = 8, num_heads: int = 2) -> None:
+        super().__init__()
+        self.heads = num_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if not query.stride(0):
+            query = torch.cat((query[:1], torch.zeros_like(query[1:])))
+        projected = (self.query(query), self.key(key), self.value(value))
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected)
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        return self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("subject", "name", "law", "options"),
+    [
+        (
+            of_dense_positions,
+            "rotary",
+            "positions/strided-positions-are-read-right",
+            {
+                "dims": (8,),
+                "dtypes": ("float32",),
+                "autocast": False,
+                "max_position": 4000,
+                "negative": False,
+                "shared_positions": True,
+            },
+        ),
+        (OfDenseInputs, "multi_head_attention", "memory/strided-inputs-change-nothing", {}),
+    ],
+)
+@pytest.mark.usefixtures("second_device")
+def test_what_is_strided_is_so_on_the_device(
+    subject: Any, name: str, law: str, options: dict[str, Any]
+) -> None:
+    """A move to another device closes the gaps between numbers: then a law about strides would show nothing."""
+    of_role: Any = role(name)
+    declaration = of_role.declare(subject, "").but(**options)
+    prepared, _ = of_role.prepare(declaration, dtypes=(), device=AWAY.type, seed=0)
+    engine = Engine(of_role, prepared, replace(PROFILES["quick"], shrinks=0), 0, lambda law, case: "")
+    (chosen,) = (each for each in choose(name) if each.name_in_role == law)
+    assert engine.judge(chosen).outcome == "breaks"

@@ -155,14 +155,14 @@ def whole_positions_may_be_narrow(rotary: RotarySubject, x: RotaryInputs) -> Com
 )
 def strided_positions_are_read_right(rotary: RotarySubject, x: RotaryInputs) -> Iterator[Comparison]:
     """Positions that are a slice of something, or expanded for all sequences, are read as they are."""
-    wide = torch.stack((x.positions, torch.zeros_like(x.positions)), dim=-1)
-    forms = {"positions": wide[..., 0]}
+    there = x.positions.to(rotary.device)  # Before they are strided: a move closes the gaps.
+    forms = {"positions": torch.stack((there, torch.zeros_like(there)), dim=-1)[..., 0]}
     if x.positions.ndim == 1 and rotary.has("batched_positions"):
-        forms["expanded positions"] = x.positions.expand(x.x.shape[0], -1)
+        forms["expanded positions"] = there.expand(x.x.shape[0], -1)
     if x.positions.ndim == 1 and rotary.lacks("shared_positions"):
         forms = {}
     with torch.no_grad():
         for what, positions in forms.items():
-            given = {**rotary.tensors_for(x), "positions": positions.to(rotary.device)}
+            given = {**rotary.tensors_for(x), "positions": positions}
             strided = rotary.run(x, given)
             yield within(strided, rotary(x), 2 * rotary.bound(x), f"output, {what} strided")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
+from headcheck.layouts import placed
 from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
@@ -253,7 +254,7 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         return {name for name in names if str(self.places[name]) in needed}
 
     def _given(self, x: Tensor) -> Tensor:
-        return self._batch_first(x.to(self.device))
+        return self._batch_first(placed(x, self.device))
 
     def _batch_first(self, x: Tensor) -> Tensor:
         declared = self.declaration.batch_first
