@@ -91,6 +91,12 @@ def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
+def of_directions(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Query and key are normalised first."""
+    query, key = (torch.nn.functional.rms_norm(each, each.shape[-1:], eps=1e-6) for each in (query, key))
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+
 def square(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """As many keys as queries are read."""
     length = query.shape[-2]
@@ -115,6 +121,7 @@ def boolean_by_the_name_of_torch(
     ("function", "hint"),
     [
         (unscaled, "a plain call is right for a scale of 1, and wrong for 1 / sqrt(head_dim)"),
+        (of_directions, "a plain call is right for query and key that are normalised first (QK-norm)"),
         (boolean_by_the_name_of_torch, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),
         (bottom_right, "a plain call is right with --declare causal=bottom-right"),

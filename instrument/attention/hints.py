@@ -16,7 +16,10 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.notes import (
     INPUTS,
     any_keyword_note,
+    centred,
     dropout_note,
+    logs_of_weights,
+    normalised_note,
     overflow_note,
     second_derivatives_note,
     unrecognised_note,
@@ -130,7 +133,7 @@ def _scale_note(trial: AttentionSubject) -> str:
         if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
             cure = f"--declare always.scale={measured!r} if that is what you mean"
             return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
-    return ""
+    return normalised_note(trial, x)
 
 
 def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:
@@ -144,13 +147,10 @@ def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:
 
 def _measured_scales(trial: AttentionSubject, x: Inputs) -> list[float]:
     """What the logarithms of the weights are of the products, as a number or root that a person would write."""
-    x = reading_the_weights(trial, x)
-    try:
-        weights = trial(x)[..., : x.kv_len].double()
-    except (LawBroken, NotApplicable):
+    logs = logs_of_weights(trial, x)
+    if logs is None:
         return []
-    products = x.query.double() @ x.key.double().mT
-    logs, products = (each - each.mean(dim=-1, keepdim=True) for each in (weights.log(), products))
+    products = centred(x.query.double() @ x.key.double().mT)
     scale = float((logs * products).sum() / products.square().sum())
     if not (math.isfinite(scale) and scale):
         return []

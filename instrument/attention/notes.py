@@ -2,16 +2,20 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headcheck.attention.accepting import TORCHS_OWN
 from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.signatures import left_at_defaults, not_recognised, parameters_of
 
 INPUTS = ("query", "key", "value")
+NEARLY = 1e-3
+"""How far from a fit weights may be: an epsilon in a norm, a format of 16 bits."""
 NO_MASKS = ("len", "cache", "pos")
 """What stands in the name of a parameter that is no mask, though its default is None."""
 
@@ -39,6 +43,36 @@ def second_derivatives_note(trial: AttentionSubject) -> str:
     if abs(told - slope) <= 0.1 * abs(slope) + 1e-3 * abs(there):
         return ""
     return "second derivatives are given and are wrong; no law tests them"
+
+
+def normalised_note(trial: AttentionSubject, x: Inputs) -> str:
+    """Whether the weights of a plain call are those of a query and a key that are normalised first (QK-norm)."""
+    logs = logs_of_weights(trial, x)
+    query, key = (functional.normalize(each.double(), dim=-1) for each in (x.query, x.key))
+    products = centred(query @ key.mT)
+    if logs is None or not logs.isfinite().all():
+        return ""
+    scale = (logs * products).sum() / products.square().sum()
+    if not scale or (logs - scale * products).norm() > NEARLY * logs.norm():
+        return ""
+    return (
+        "a plain call is right for query and key that are normalised first (QK-norm), which these laws do not know: "
+        "judge what comes after that, in a function of its own"
+    )
+
+
+def logs_of_weights(trial: AttentionSubject, x: Inputs) -> Tensor | None:
+    """The logarithms of the weights of a call, each row about its mean; None where there is no answer."""
+    x = reading_the_weights(trial, x)
+    try:
+        return centred(trial(x)[..., : x.kv_len].double().log())
+    except (LawBroken, NotApplicable):
+        return None
+
+
+def centred(rows: Tensor) -> Tensor:
+    """Each row about its mean."""
+    return rows - rows.mean(dim=-1, keepdim=True)
 
 
 def overflow_note(trial: AttentionSubject) -> str:
