@@ -112,7 +112,9 @@ class Compared:
 
     def lines(self) -> list[str]:
         """What to tell, a line each."""
-        told = [f"baseline: {len(self.known)} broken laws are known deviations"] if self.known else []
+        known = len(self.known)
+        laws = "broken law is a known deviation" if known == 1 else "broken laws are known deviations"
+        told = [f"baseline: {known} {laws}"] if known else []
         told += [f"baseline: new: {row.id}" for row in self.new]
         return told + [f"{each.told_as_fixed}: take it out of {self.file}" for each in self.fixed]
 

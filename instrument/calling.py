@@ -45,6 +45,10 @@ class DidNotReturn(NoAnswer):
     """A call took longer than it may."""
 
 
+class NeverReturned(SubjectError):
+    """The first call of a subject took longer than it may."""
+
+
 class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
@@ -191,7 +195,7 @@ class Patience:
                 return function(*arguments, **keywords)
         except OutOfTime:
             if self.taken_s is None:
-                raise SubjectError(never_returned(limit_s)) from None
+                raise NeverReturned(never_returned(limit_s)) from None
             self.hung += 1
             raise DidNotReturn(f"did not return within {limit_s:g} s") from None
         finally:

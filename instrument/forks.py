@@ -9,9 +9,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Literal
 
+from headcheck.calling import Clock, NeverReturned
 from headcheck.time_limits import Stopwatch
 
 Fate = Literal["yes", "no", "died", "hung"]
@@ -19,8 +19,10 @@ Fate = Literal["yes", "no", "died", "hung"]
 PATIENCE_S = 10.0
 """Seconds for a first look at what a subject does."""
 
-_ANSWERS: dict[int, Fate] = {86: "yes", 87: "no"}
+_ANSWERS: dict[int, Fate] = {86: "yes", 87: "no", 88: "yes", 89: "no", 90: "hung"}
 """Exit codes of a copy that came back; unlikely ones for a subject to choose."""
+_HUNG = (88, 89)
+"""Those of a copy in which a call was given up for lost."""
 _PR_SET_PDEATHSIG = 1
 """Of <sys/prctl.h>."""
 _LOOK_AGAIN_S = 1.0
@@ -77,18 +79,30 @@ def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
         answer = False
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         faulthandler.disable()  # pytest's writes to a descriptor of its own: a crash here is an answer, no alarm.
-        with suppress(BaseException):
+        hung = _calls_that_hung()
+        try:
             answer = question()
-        os._exit(86 if answer else 87)
+        except NeverReturned:
+            os._exit(90)
+        except BaseException:  # noqa: BLE001, S110 - whatever it is, the answer is no
+            pass
+        os._exit((86 if answer else 87) + 2 * (_calls_that_hung() > hung))
     watch = Stopwatch(child)
     while watch.seconds < patience_s:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return _ANSWERS.get(os.waitstatus_to_exitcode(status), "died")
+            code = os.waitstatus_to_exitcode(status)
+            if code in _HUNG and Clock.patience:
+                Clock.patience.hung += 1  # The next ones are waited for less.
+            return _ANSWERS.get(code, "died")
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "hung"
+
+
+def _calls_that_hung() -> int:
+    return Clock.patience.hung if Clock.patience else 0
 
 
 def asked_apart(question: Callable[[], bool], device: str) -> bool:

@@ -99,7 +99,7 @@ def _attention(attribute: Any) -> str:
         what = f"{kind.__name__} is a module" if of_module else f"{_name(attribute)} is a function"
         raise SubjectError(
             f"{what} that takes ({', '.join(names)}), not query, key and value, "
-            f"and its name tells no other role; say it with --role: {likely}, or attention where it is that"
+            f"and its name tells no other role; say it with --role: {likely}, or attention"
         )
     return "attention"
 

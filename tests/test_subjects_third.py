@@ -180,7 +180,7 @@ def test_only_what_is_listed_breaks_and_the_exit_code_is_zero():
         verdict(row("attention/masks/a", "breaks"), row("attention/state/b", "holds")), [KNOWN]
     )
     assert compared.exit_code == 0
-    assert compared.lines() == ["baseline: 1 broken laws are known deviations"]
+    assert compared.lines() == ["baseline: 1 broken law is a known deviation"]
 
 
 def test_a_break_that_is_not_listed_is_new():
@@ -456,7 +456,9 @@ def test_verify_takes_a_baseline(tmp_path):
         assert (found.verdict, found.conforms, bool(found)) == ("breaks", conforms, conforms)
         assert [each.id for each in found.new] == [each.id for each in found.broken] * (not conforms)
         line = (
-            "baseline: 1 broken laws are known" if conforms else "baseline: new: attention/masks/the-future"
+            "baseline: 1 broken law is a known deviation"
+            if conforms
+            else "baseline: new: attention/masks/the-future"
         )
         assert line in repr(found)
         assert line in str(found)

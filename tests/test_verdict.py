@@ -231,7 +231,7 @@ def test_known_breaks_are_marked() -> None:
     assert "BREAKS attention/a/new" in text
     assert "BREAKS attention/a/two" not in text
     assert "attention/a/two: by the wrong sign" in text
-    assert text.endswith("baseline: 1 broken laws are known deviations\nbaseline: new: attention/a/new\n")
+    assert text.endswith("baseline: 1 broken law is a known deviation\nbaseline: new: attention/a/new\n")
 
 
 def test_one_exception_is_shown_once() -> None:

@@ -12,11 +12,12 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.signatures import left_at_defaults, not_recognised, parameters_of
+from headcheck.verdict import Hint
 
 INPUTS = ("query", "key", "value")
 NEARLY = 1e-3
 """How far from a fit weights may be: an epsilon in a norm, a format of 16 bits."""
-NO_MASKS = ("len", "cache", "pos")
+NO_MASKS = ("len", "cache", "pos", "window")
 """What stands in the name of a parameter that is no mask, though its default is None."""
 
 
@@ -125,6 +126,9 @@ def unrecognised_note(trial: AttentionSubject) -> str:
     if not unknown:
         return ""
     said, masks = left_at_defaults(unknown), mask_candidates(trial)
+    if widths := [each.name for each in unknown if "window" in each.name]:
+        cure = "a function around it that takes window=(left, right) has it judged (docs/adapting.md)"
+        said = Hint(f"{said}; if {widths[0]} is the width of a window, {cure}")
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
     return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"

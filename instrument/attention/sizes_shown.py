@@ -56,8 +56,10 @@ def as_sized(declaration: Attention, dtypes: Iterable[str], device: str) -> tupl
     def only_one_query() -> bool:
         return bool(_one_query_only(declaration, tried, device)[1])
 
-    # Copies are dear, and hardly any subject refuses anything: whether it does at all is asked of one.
-    if fate_apart(lambda: only_one_query() or _refuses_something(declaration, tried, device), device) == "no":
+    # Copies are dear, and hardly any subject refuses anything: whether it does at all is asked of one. What hangs is for
+    # laws to tell.
+    at_all = fate_apart(lambda: only_one_query() or _refuses_something(declaration, tried, device), device)
+    if at_all in ("no", "hung"):
         return declaration, notes
     if asked_apart(only_one_query, device):
         declaration, notes = _one_query_only(declaration, tried, device)

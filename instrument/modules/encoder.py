@@ -1,4 +1,4 @@
-"""The role `encoder`: a layer or a stack from states to states, each of which sees all the others."""
+"""The role `encoder`: a layer or a stack from states to states, each of which sees all the others, or those before it."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.masks import ROWS
+from headcheck.modules.state_hints import causal_hint
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.verdict import IF_MEANT, Hint
@@ -23,6 +24,8 @@ class Encoder(States):
     x (batch, length, d_model) -> states of the same shape. is_real (batch, length), True at what is no padding.
     """
 
+    causal: bool = False
+    """Whether no state sees those behind it, as in the blocks of a decoder-only model."""
     only_tokens: bool = True
     """Whether attention shares its whole weight among the tokens: not so with a sink or with registers."""
 
@@ -49,7 +52,14 @@ class EncoderSubject(StatesSubject[StateInputs]):
     FEATURES: ClassVar = {
         **StatesSubject.FEATURES,
         "only_tokens": "attends to more than its tokens",
+        "causal": "is not declared causal",
+        "bidirectional": "is causal, as declared",
     }
+
+    def lacks(self, feature: str) -> str | None:
+        if feature in ("causal", "bidirectional"):
+            return None if self.declaration.causal == (feature == "causal") else self.FEATURES[feature]
+        return super().lacks(feature)
 
     def output(self, x: StateInputs) -> Tensor:
         self.require_room(x.length)
@@ -88,7 +98,7 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
         return list(subject.find_forms("is_real", x.but(is_real=x.real & (torch.arange(5) < 4))))
 
     def notes(self, subject: EncoderSubject) -> list[str]:
-        return [*super().notes(subject), *_beside_tokens(subject)]
+        return [*super().notes(subject), *_beside_tokens(subject), *causal_hint(subject)]
 
 
 def _beside_tokens(subject: EncoderSubject) -> list[Hint]:

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.modules.copying import parts_run
 from headcheck.modules.settling import OF_PADDING, Candidate
 from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
 CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, ("batch_first", False), ("causal_mask", True))
 """Fields that may cure plain calls, each with a value."""
+NORM = "norm"
+"""What stands in the name of a norm's class."""
 ALIKE = 1e-3
 """The share of the largest number up to which two answers are alike: a wrong convention moves far more."""
 
@@ -53,8 +56,44 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     return [f"{said}; if one is a mask of what is padding, {cures}" if masks else said]
 
 
+def norm_order_note(subject: Any) -> list[str]:
+    """Where nothing says whether norms stand before or behind the sub-layers, how it may be declared; by which part of a
+    plain call runs first and last.
+    """
+    if subject.norm_order or subject.module is None:
+        return []
+    x = subject.plain(2, 3, subject.d_model)
+    try:
+        ran = parts_run(subject.module, lambda: subject(x))
+    except (LawBroken, NotApplicable):
+        return []
+    named = dict(subject.module.named_modules())
+    leaves = [type(part).__name__.lower() for name in ran if not [*(part := named[name]).children()]]
+    is_norm = [NORM in leaf for leaf in leaves]
+    if not is_norm or not (is_norm[0] or is_norm[-1]):
+        return []
+    order, where = ("pre", "before") if is_norm[0] else ("post", "behind")
+    return [f"norms seem to stand {where} the sub-layers: --declare norm_order={order} has that judged, too"]
+
+
+def causal_hint(subject: Any) -> list[Hint]:
+    """A hint where the first state hears none behind it, and the last one hears the first."""
+    if subject.declaration.causal:
+        return []
+    x = subject.plain(2, 5, subject.d_model)
+    other = x.but(x=torch.cat([1 - x.x[:, :1], x.x[:, 1:]], dim=1))
+    try:
+        if not _later_unheard(subject, x) or _alike(subject(x)[:, -1:], subject(other)[:, -1:]):
+            return []
+    except (LawBroken, NotApplicable):
+        return []
+    return [
+        Hint(f"no state hears those behind it: a plain call is right with --declare causal=True, {IF_MEANT}")
+    ]
+
+
 def _later_unheard(subject: Any, x: Any) -> bool:
-    """Whether the first state of a decoder does not hear those behind it."""
+    """Whether the first state does not hear those behind it."""
     other = x.but(x=torch.cat([x.x[:, :1], 1 - x.x[:, 1:]], dim=1))
     return _alike(subject(x)[:, :1], subject(other)[:, :1])
 

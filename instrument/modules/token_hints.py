@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # It imports this module.
 
 ALIKE = 1e-3
 """The share of the largest number up to which logits are alike: a wrong order of axes moves far more."""
+GENERATE = "generate"
+"""The method by which a language model of Hugging Face's kind makes more tokens."""
 OTHER = 4
 """A token that is not taken for padding."""
 LENGTH_FIRST = (
@@ -68,13 +70,15 @@ def settle_pad(subject: Any, reading: Callable[[Tensor], Any]) -> None:
 
 
 def unrecognised(subject: Any, inputs: int) -> list[str]:
-    """A note on the parameters after so many inputs that nothing is given to: those of a cache are never tried."""
+    """Notes on what no law asks of: parameters after so many inputs, as those of a cache, and its own way to generate."""
     unknown = not_recognised(subject.function, subject.places.values(), inputs)
+    generates = callable(getattr(subject.module, GENERATE, None))
+    notes = [f"its {GENERATE} is not judged: laws call the model itself"] if generates else []
     if not unknown:
-        return []
+        return notes
     said = left_at_defaults(unknown)
     of_cache = "step" in subject.FEATURES and not subject.has("step")
-    return [f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
+    return [*notes, f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
 
 
 def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:

@@ -19,10 +19,10 @@ ORDERLESS = "Vaswani et al. 2017, section 3.5: without positions there is no ord
     source=ORDERLESS,
     formula="f(P x) = P f(x)",
     guards="A norm, a convolution or a causal mask over the sequence; batch and length exchanged.",
-    needs=("no_positions",),
+    needs=("no_positions", "bidirectional"),
     given=(at_least(length=2),),
     share=1.5,
-    unless=("positions=True",),
+    unless=("positions=True", "causal=True"),
 )
 def permuting_the_input_permutes_the_states(module: EncoderSubject, x: StateInputs) -> Comparison:
     """Without positions, states in another order give the same answers in that order."""
@@ -57,8 +57,9 @@ def the_order_of_the_input_counts(module: EncoderSubject, x: StateInputs) -> Com
     source="Vaswani et al. 2017, section 3.2.3: each position in the encoder can attend to all positions",
     formula="x[s] changed: f(x)[t] changes, for every s and t",
     guards="A last token that is cut off, a causal mask, a sub-layer that is never called.",
-    needs=("full_context", "weights"),
+    needs=("bidirectional", "full_context", "weights"),
     given=(at_least(length=2), having(padding="none", spread=1.0)),
+    unless=("causal=True", "full_context=False"),
 )
 def every_state_depends_on_every_token(module: EncoderSubject, x: StateInputs) -> Comparison:
     """Each token has an influence on each state; matrices are brought to a moderate size for it."""
@@ -84,7 +85,7 @@ def copies_of_a_token_give_what_it_gives_alone(module: EncoderSubject, x: StateI
     source="Vaswani et al. 2017, section 3.3: applied to each position separately and identically",
     formula="f(x, only t real)[t] = f(x[t])",
     guards="A norm over length and d_model, a feed-forward that reshapes tokens into each other (labml 146).",
-    needs=("is_real", "no_positions"),
+    needs=("is_real", "no_positions", "bidirectional"),
     given=(at_least(length=2), having(padding="none")),
     unless=("positions=True",),
 )

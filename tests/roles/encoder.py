@@ -304,8 +304,7 @@ def registers() -> nn.Module:
 @right(
     "An additive mask beside a causal one, so that padding behind a sequence is never seen.",
     mask_kind="additive",
-    positions=True,
-    full_context=False,
+    causal=True,
 )
 def additive_beside_causal() -> nn.Module:
     class Right(Block):

@@ -95,7 +95,7 @@ def _of_positions(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
         yield Hint(DIFFERENT)
         return
     causal = torch.equal(before[:, 0], other[:, 0])
-    said = " --declare full_context=False" if causal else ""
+    said = " --declare causal=True" if causal else ""
     yield Hint(f"{ORDERED}{said}{' --declare mask_kind=additive' if _adds_its_mask(build, subject) else ''}")
 
 

@@ -51,7 +51,8 @@ NAMES = {
 """A name without underscores, in small letters -> the projections that it holds, in their order."""
 DECLARE = (
     "declare headcheck.MultiHeadAttention(..., load=function of module and weights); self-attention with parts that the "
-    "paper does not have is judged without a reference by --role encoder --declare skip_path=False"
+    "paper does not have is judged without a reference by --role encoder --declare skip_path=False, and beside it "
+    "causal=True where it is causal, positions=True where it adds or turns by positions"
 )
 IN_ORDER = ("linears", "projections", "projs", "layers")
 """Lists of four layers: q, k, v and the output."""
