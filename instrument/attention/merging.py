@@ -30,21 +30,21 @@ from headcheck.forks import asked_apart
 BY_LOG_SUM_EXP = replace(named("native"), log_sum_exps=2)
 """The model of one that does so, undeclared."""
 BY_LOG_SUM_EXP_NOTE = (
-    "{dtype}: weights, or the shares of parts, are exp(score - log-sum-exp), not divided by their sum, by what they lose "
-    "where scores are large; the bounds allow for it, as if arithmetic={model} were declared"
+    "weights, or the shares of parts, are exp(score - log-sum-exp), not divided by their sum, by what they lose where "
+    "scores are large"
 )
 BY_DIFFERENCES = replace(named("native"), merges=8)
 """The model of one that merges parts by their difference, undeclared."""
 BY_DIFFERENCES_NOTE = (
-    "{dtype}: parts are merged as out - share (out - part), by what they lose beside large values of hardly any weight; "
-    "the bounds allow for it, as if arithmetic={model} were declared"
+    "parts are merged as out - share (out - part), by what they lose beside large values of hardly any weight"
 )
 BY_SHARES = replace(named("native"), merges=4)
 """The model of one that merges parts by sigmoids, undeclared."""
 BY_SHARES_NOTE = (
-    "{dtype}: the gradients of keys of hardly any weight are rounded beside those of the others, as where parts are "
-    "merged by sigmoids; the bounds allow for it, as if arithmetic={model} were declared"
+    "the gradients of keys of hardly any weight are rounded beside those of the others, as where parts are merged by "
+    "sigmoids"
 )
+ALLOWED = "the bounds allow for it, as if arithmetic={} were declared"
 SCORES = tuple(1.171**number for number in range(-6, 53))
 """Each is the one score of all keys of a row, so that only the sum of the weights can be wrong."""
 LENGTHS = (3, 17, 33, 65, 130, 514)
@@ -70,24 +70,39 @@ def shown_by_large_numbers(trial: AttentionSubject, dtype: str) -> tuple[Arithme
         (_loses_what_differences_lose, BY_DIFFERENCES, BY_DIFFERENCES_NOTE),
         (_loses_what_shares_lose, BY_SHARES, BY_SHARES_NOTE),
     )
-    if asked_apart(lambda: any(loses(trial, dtype) for loses, _, _ in losses), trial.device):
-        for loses, model, note in losses:
-            if asked_apart(partial(loses, trial, dtype), trial.device):
-                return model, note.format(dtype=dtype, model=model)
-    return named("native"), ""
+    model, notes = named("native"), []
+    if not asked_apart(lambda: any(loses(trial, dtype) for loses, _, _ in losses), trial.device):
+        return model, ""
+    for loses, loss, note in losses:  # Ring attention shows two of them.
+        so_far = trial.but(arithmetic={dtype: model})
+        if not model.merges and asked_apart(partial(loses, so_far, dtype), trial.device):
+            model = beside(model, loss)
+            notes.append(note)
+    if not notes:
+        return model, ""
+    return model, f"{dtype}: {'; and '.join(notes)}; {ALLOWED.format(model)}"
+
+
+def beside(model: Arithmetic, loss: Arithmetic) -> Arithmetic:
+    """A model that also loses what another one does."""
+    return replace(
+        model, log_sum_exps=model.log_sum_exps or loss.log_sum_exps, merges=model.merges or loss.merges
+    )
 
 
 def in_sixteen_bits_too(
     trial: AttentionSubject, arithmetic: Mapping[str, Arithmetic]
 ) -> dict[str, Arithmetic]:
     """The models of undeclared 16-bit formats where float32 is found to do so: there only huge numbers would show it."""
-    shown = arithmetic.get("float32")
-    if shown not in (BY_LOG_SUM_EXP, BY_DIFFERENCES, BY_SHARES):
+    shown = arithmetic.get("float32", named("native"))
+    if trial.declares_arithmetic("float32") or not (shown.log_sum_exps or shown.merges):
         return {}
     models = {}
     for dtype in ("bfloat16", "float16"):
         if dtype in arithmetic and not trial.declares_arithmetic(dtype):
-            merges = shown.merges * (_float32_among(arithmetic[dtype], dtype) if shown == BY_SHARES else 1)
+            merges = shown.merges * (
+                _float32_among(arithmetic[dtype], dtype) if shown.merges == BY_SHARES.merges else 1
+            )
             models[dtype] = replace(arithmetic[dtype], log_sum_exps=shown.log_sum_exps, merges=merges)
     return models
 
@@ -118,7 +133,7 @@ def _loses_what_differences_lose(trial: AttentionSubject, dtype: str) -> bool:
 
 def _loses_what_shares_lose(trial: AttentionSubject, dtype: str) -> bool:
     """Whether gradients alone are wrong, where keys have little weight alone, by no more than shares of parts lose."""
-    coarse = trial.but(arithmetic={dtype: BY_SHARES})
+    coarse = trial.but(arithmetic={dtype: replace(trial.arithmetic[dtype], merges=BY_SHARES.merges)})
     quiet = [_with_loud_values(trial, dtype, length, loud=False, weight=LITTLE) for length in LENGTHS[:-1]]
     usual = [_with_scores_near_zero(trial, dtype, length) for length in LENGTHS[:3]]
     answers = _answers(trial, [*quiet, *usual])

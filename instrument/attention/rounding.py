@@ -14,7 +14,7 @@ from headcheck.arithmetic import Arithmetic, named
 from headcheck.attention.case import Case
 from headcheck.attention.drawing import draw, fit
 from headcheck.attention.inputs import Inputs, build
-from headcheck.attention.merging import shown_by_large_numbers
+from headcheck.attention.merging import beside, shown_by_large_numbers
 from headcheck.attention.subject import DEAD_ROWS, AttentionSubject
 from headcheck.attention.trying import PLAIN, built
 from headcheck.comparison import LawBroken, NotApplicable, within
@@ -68,7 +68,7 @@ def arithmetic_of(
         return (named(model) if isinstance(model, str) else model), ""
     if dtype == "float64" and _computes_in_float32(trial):
         others = ",".join(each for each in trial.dtypes if each != "float64")
-        return IN_FLOAT32, Hint(IN_FLOAT32_NOTE.format(others or "float32"))
+        return beside(IN_FLOAT32, in_float32 or IN_FLOAT32), Hint(IN_FLOAT32_NOTE.format(others or "float32"))
     if dtype == "float32" and (narrow := _format_of_float32(trial)):
         others = ",".join(each for each in trial.dtypes if each in LOW_PRECISION)
         return named("native"), Hint(IN_16_BITS_NOTE.format(narrow, others or narrow))

@@ -33,6 +33,7 @@ from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
 from headcheck.modules.copying import on_device
+from headcheck.signatures import needed_by
 from headcheck.verdict import Hint
 
 REFUSES_GRADIENTS = re.compile(r"numpy\(\) on Tensor that requires grad|support automatic differentiation")
@@ -182,13 +183,20 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     works_elsewhere = not supported and "float32" not in wanted and attempt(trial, PLAIN) is None
     if works_elsewhere:
         raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {notes[0].partition(': ')[2]}")
-    packed = "cu_seqlens_q" in trial.always_given and not trial.is_packed
-    cure = (
-        "or declare layout='thd' where it takes packed sequences" if packed else "or say its role with --role"
-    )
-    require_callable(_plain_calls(trial, wanted), "f(query, key, value)", cure)
+    require_callable(_plain_calls(trial, wanted), "f(query, key, value)", _cure(trial))
     judged = tuple(supported) or (("float32",) if "float32" in wanted else wanted)
     return judged, [note for note in notes if note.partition(":")[0] not in judged]
+
+
+def _cure(trial: AttentionSubject) -> str:
+    """What may help where no plain call is answered."""
+    if "cu_seqlens_q" in trial.always_given and not trial.is_packed:
+        return "or declare layout='thd' where it takes packed sequences"
+    needed = needed_by(trial.declaration.function) or []
+    without = [name for name in needed if name in trial.arguments.values()]
+    if without:
+        return f"in which {' and '.join(without)} may be None: a call without is given that"
+    return "or say its role with --role"
 
 
 def _plain_calls(trial: AttentionSubject, dtypes: tuple[str, ...]) -> Iterator[Failure | None]:

@@ -348,7 +348,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
     declaration = CausalLM
     subject = CausalLMSubject
     plain_call = "f(tokens)"
-    aliases = ("causallm", "gpt", "languagemodel")
+    aliases = ("causallm", "gpt", "languagemodel", "decoderlm", "lmheadmodel")
 
     def settle(self, case: CausalLMCase, subject: CausalLMSubject) -> CausalLMCase:
         return case.but(length=subject.fitting(case.length), batch=subject.rows(case.batch))

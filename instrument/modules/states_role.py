@@ -12,6 +12,9 @@ from headcheck.modules.settling import settled_masks
 from headcheck.modules.state_hints import CANDIDATES, is_right, limit_hint, norm_order_note, unrecognised
 from headcheck.modules.states import LONGEST, AnyCase, AnyStates, StatesSubject
 
+OF_TOKENS = ("lm", "languagemodel")
+"""How the name ends of a model that reads tokens and no states."""
+
 
 class StatesRole(ModuleRole[AnyCase, AnyStates]):
     """A role is this class with its names and `build`."""
@@ -25,7 +28,8 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
         """By torch's classes, or by the role's name in the name of a function or of a module's class."""
         said = attribute if hasattr(attribute, "__name__") else type(attribute)
         name = getattr(said, "__name__", "").lower().replace("_", "")
-        return isinstance(attribute, self.kinds) or (self.name in name and self.other_word not in name)
+        named = self.name in name and self.other_word not in name and not name.endswith(OF_TOKENS)
+        return isinstance(attribute, self.kinds) or named
 
     def limits(self, subject: StatesSubject[AnyStates]) -> list[str]:
         def of_length(length: int) -> AnyStates:

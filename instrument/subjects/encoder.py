@@ -66,6 +66,26 @@ def torch_encoder_pre_norm() -> Encoder:
     return Encoder(lambda: _torch_stack(final_norm=True, norm_first=True), name="torch-encoder-pre-norm")
 
 
+@builtin("torch-encoder-causal", "torch.nn.TransformerEncoder under a causal mask, as the blocks of a GPT.")
+def torch_encoder_causal() -> Encoder:
+    """Two pre-norm layers, and a final norm. Padding on the left would leave its first queries no key."""
+    import torch
+    from torch import Tensor, nn
+
+    class Causal(nn.Module):
+        """The stack, told of the mask twice, as torch asks for it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stack = _torch_stack(final_norm=True, norm_first=True, activation="gelu")
+
+        def forward(self, x: Tensor, src_key_padding_mask: Tensor | None = None) -> Any:
+            future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+            return self.stack(x, future, src_key_padding_mask, is_causal=True)
+
+    return Encoder(Causal, name="torch-encoder-causal", causal=True, padding=("right",))
+
+
 @builtin("reference-encoder-layer", "headcheck's own encoder layer: post-norm, ReLU.")
 def reference_encoder_layer() -> Encoder:
     """As in the paper."""

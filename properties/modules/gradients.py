@@ -15,11 +15,15 @@ from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
 from headcheck.modules.training import in_either_mode, trained_with_dropout
 from headcheck.roles import LARGER
 
-STEP = 1e-5
-"""Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10."""
+STEP, WIDER_STEP = 1e-5, 3e-3
+"""Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10. The wider is for
+modules with a part in float32, as a norm or rotary angles: rounding is off by 1e-7 there, and curvature by 1e-5."""
 MARGIN = 16.0
 """The distance between the slopes of two steps is a measure of the error of both, not a bound."""
-COARSE = 1e-3
+NEAR = 1e-6
+"""The share of the gradient that no slope tells: both slopes may happen to be off alike."""
+COARSE, COARSER = 1e-3, 2e-2
+"""The share of the gradient up to which a slope is measured well enough, by either step."""
 LONG = 33
 
 AnyCase = TypeVar("AnyCase", bound=ModuleCase)
@@ -60,8 +64,9 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
         with scaled(weights, [1 + size * step for step in steps]):
             return (module(x).cpu().double() * cotangent).sum()
 
-    rounding = module.bound(x) * float(cotangent.abs().sum())
-    return _held(torch.stack(parts), moved, rounding, "gradient along a direction of the weights")
+    return _held(
+        torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the weights"
+    )
 
 
 @law(
@@ -94,8 +99,9 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
         there = x.but(**{name: each * (1 + size * steps[name]) for name, each in given.items()})
         return (module(there).double() * cotangent).sum()
 
-    rounding = module.bound(x) * float(cotangent.abs().sum())
-    return _held(torch.stack(parts), moved, rounding, "gradient along a direction of the input")
+    return _held(
+        torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the input"
+    )
 
 
 @law(
@@ -146,16 +152,26 @@ def _of_a_draw(
     return output.detach().clone(), torch.cat([each.flatten() for each in found])
 
 
-def _held(parts: Tensor, moved: Callable[[float], Tensor], rounding: float, what: str) -> Comparison:
-    """The sum of the parts against the slope of `moved` at 0, which is computed to within `rounding`."""
-    here, ahead, behind, far_ahead, far_behind = (moved(n * STEP) for n in (0, 1, -1, 2, -2))
-    slope, wider = (ahead - behind) / (2 * STEP), (far_ahead - far_behind) / (4 * STEP)
-    # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
-    bend = (ahead - 2 * here + behind) / STEP
-    limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding / STEP
-    if limit > COARSE * float(parts.abs().sum() + slope.abs()):
-        raise NotApplicable("the module computes too coarsely for a slope to be measured")
-    return within(parts.sum(), slope, limit, what)
+def _held(
+    parts: Tensor, moved: Callable[[float], Tensor], rounded: tuple[float, Tensor], what: str
+) -> Comparison:
+    """The sum of the parts against the slope of `moved` at 0.
+
+    rounded: how far each number of the output is off by rounding, and by what it is multiplied in `moved`. By the small
+    step all may be off in one direction; by the wider one they are taken to be off in any.
+    """
+    noise, cotangent = rounded
+    for step, share, order in ((STEP, COARSE, 1), (WIDER_STEP, COARSER, 2)):
+        here, ahead, behind, far_ahead, far_behind = (moved(n * step) for n in (0, 1, -1, 2, -2))
+        slope, wider = (ahead - behind) / (2 * step), (far_ahead - far_behind) / (4 * step)
+        # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
+        bend = (ahead - 2 * here + behind) / step
+        rounding = noise * float(torch.linalg.vector_norm(cotangent, order)) / step
+        limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding
+        size = float(parts.abs().sum() + slope.abs())
+        if limit <= share * size:
+            return within(parts.sum(), slope, max(limit, NEAR * size), what)
+    raise NotApplicable("the module computes too coarsely for a slope to be measured")
 
 
 def _direction(weight: Tensor, generator: torch.Generator) -> Tensor:

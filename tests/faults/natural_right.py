@@ -155,6 +155,30 @@ def merged_by_two_sigmoids(call: Call) -> Tensor:
 
 
 @variant(
+    "Pieces of four keys are exp(score - log-sum-exp), and meet as out + sigmoid (piece - out), as in ring attention.",
+    without=PLAIN,
+    declares={"autocast": False},
+)
+def ring_by_log_sum_exps(call: Call) -> Tensor:
+    wide = clean.read(call)
+    scores, value = _scores(wide), wide.value
+    unseen = scores.new_full((*scores.shape[:-1], 1), NEVER)
+    output, log_sum_exp = scores[..., :0] @ value[..., :0, :], unseen
+    for part, own_value in zip(scores.split(4, dim=-1), value.split(4, dim=-2), strict=True):
+        dead, own = (part == NEVER).all(dim=-1, keepdim=True), part.masked_fill(part == NEVER, -1e30)
+        own_sum = own.logsumexp(-1, keepdim=True)
+        piece = ((own - own_sum).exp() @ own_value).masked_fill(dead, 0.0)
+        first = log_sum_exp == NEVER
+        before = log_sum_exp.masked_fill(first, 0.0)
+        gap = (own_sum - before).masked_fill(first | dead, 0.0)
+        merged = output + torch.sigmoid(gap) * (piece - output)
+        grown = torch.logaddexp(before, own_sum)
+        output = torch.where(dead, output, torch.where(first, piece, merged))
+        log_sum_exp = torch.where(dead, log_sum_exp, torch.where(first, own_sum, grown))
+    return output.to(call.dtype)
+
+
+@variant(
     "A sink joins at the end, as a sigmoid of how far the log-sum-exp stands above it.",
     dtypes=("float32", "float64"),
     without=(*PLAIN, "scale"),

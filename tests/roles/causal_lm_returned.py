@@ -206,3 +206,33 @@ def positions_begin_anew_beside_labels() -> nn.Module:
             return (logits, kept) if use_cache else logits
 
     return Wrong()
+
+
+class _InFloat32(nn.LayerNorm):
+    """A norm in float32, whatever comes in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = self.weight.float(), self.bias.float()
+        return functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
+
+
+@right("A norm in float32 beside a cache.")
+def norm_in_float32_beside_a_cache() -> nn.Module:
+    model = Kept()
+    model.norm = _InFloat32(8)
+    return model
+
+
+@wrong(
+    "Keys and values are detached as they are kept, beside a norm in float32.",
+    breaks="gradients/gradients-of-the-weights-are-slopes",
+)
+def kept_keys_are_detached() -> nn.Module:
+    class Detaching(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            query, key, value = super().forward(x).chunk(3, dim=-1)
+            return torch.cat([query, key.detach(), value.detach()], dim=-1)
+
+    model = Kept()
+    model.norm, model.projection = _InFloat32(8), Detaching(8, 24)
+    return model
