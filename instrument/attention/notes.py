@@ -54,7 +54,7 @@ def normalised_note(trial: AttentionSubject, x: Inputs) -> str:
     if logs is None or not logs.isfinite().all():
         return ""
     scale = (logs * products).sum() / products.square().sum()
-    if not scale or (logs - scale * products).norm() > NEARLY * logs.norm():
+    if scale <= 0 or (logs - scale * products).norm() > NEARLY * logs.norm():
         return ""
     return (
         "a plain call is right for query and key that are normalised first (QK-norm), which these laws do not know: "

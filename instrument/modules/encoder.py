@@ -27,7 +27,8 @@ class Encoder(States):
     causal: bool = False
     """Whether no state sees those behind it, as in the blocks of a decoder-only model."""
     only_tokens: bool = True
-    """Whether attention shares its whole weight among the tokens: not so with a sink or with registers."""
+    """Whether attention shares its whole weight among the tokens: not so with a sink or registers, nor with sigmoids or a
+    sum that is not divided exactly, as in linear attention."""
 
     role = "encoder"
     ARGUMENTS: ClassVar = {

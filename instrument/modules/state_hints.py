@@ -70,7 +70,9 @@ def norm_order_note(subject: Any) -> list[str]:
     named = dict(subject.module.named_modules())
     leaves = [type(part).__name__.lower() for name in ran if not [*(part := named[name]).children()]]
     is_norm = [NORM in leaf for leaf in leaves]
-    if not is_norm or not (is_norm[0] or is_norm[-1]):
+    if (
+        not is_norm or is_norm[0] == is_norm[-1]
+    ):  # On both ends: before the first layer, or behind the last one.
         return []
     order, where = ("pre", "before") if is_norm[0] else ("post", "behind")
     return [f"norms seem to stand {where} the sub-layers: --declare norm_order={order} has that judged, too"]
@@ -87,9 +89,7 @@ def causal_hint(subject: Any) -> list[Hint]:
             return []
     except (LawBroken, NotApplicable):
         return []
-    return [
-        Hint(f"no state hears those behind it: a plain call is right with --declare causal=True, {IF_MEANT}")
-    ]
+    return [Hint("no state hears those behind it: where that is meant, --declare causal=True")]
 
 
 def _later_unheard(subject: Any, x: Any) -> bool:

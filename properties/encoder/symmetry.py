@@ -73,6 +73,7 @@ def every_state_depends_on_every_token(module: EncoderSubject, x: StateInputs) -
     guards="Weights that do not sum to one, a convolution that meets zeros at the edges, a sum for a mean.",
     needs=("no_positions", "only_tokens"),
     given=(at_least(length=2), having(padding="none")),
+    unless=("only_tokens=False",),
 )
 def copies_of_a_token_give_what_it_gives_alone(module: EncoderSubject, x: StateInputs) -> Comparison:
     """Without positions, a sequence of one token repeated gives what the token gives by itself."""
