@@ -77,7 +77,7 @@ class Turned(Plain):
 
 def test_positions_inside_are_told() -> None:
     """No reference has them: another role judges such a module, with these declarations."""
-    declared = "skip_path=False", "positions=True", "full_context=False", "mask_kind=additive"
+    declared = "skip_path=False", "positions=True", "causal=True", "mask_kind=additive"
     said = " ".join(f"--declare {each}" for each in declared)
     assert f"judged without a reference by --role encoder {said}" in notes_of(MultiHeadAttention(Turned))
     assert "--role encoder" not in notes_of(MultiHeadAttention(Interleaved))
