@@ -53,7 +53,10 @@ def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[st
         trial, PLAIN.but(dtype=unlike.dtype, mask=unlike.mask, mask_form=unlike.mask_form), WHOLE_MASKS
     )
     smaller = _failures(trial, unlike, FOUR_AXES[1:])
-    by_strides = {shape: why for shape, why in smaller.items() if NAMES_STRIDES.search(str(why))}
+    there = (
+        trial.device != "cpu"
+    )  # Kernels of a device refuse masks that are expanded; here that is for laws to say.
+    by_strides = {shape: why for shape, why in smaller.items() if there and NAMES_STRIDES.search(str(why))}
     if whole["bhqk"] is None and all(refuses_an_argument(each, "mask") for each in smaller.values()):
         why = next(iter(smaller.values()))
         return declaration.but(mask_shapes=("bhqk",)), [f"takes no attn_mask with axes of one{PLAINLY} {why}"]

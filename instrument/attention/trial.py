@@ -195,7 +195,7 @@ def _cure(trial: AttentionSubject) -> str:
     needed = needed_by(trial.declaration.function) or []
     without = [name for name in needed if name in trial.arguments.values()]
     if without:
-        return f"in which {' and '.join(without)} may be None: a call without is given that"
+        return f"one that takes None for {' and for '.join(without)}, which calls without give"
     return "or say its role with --role"
 
 

@@ -70,9 +70,8 @@ def norm_order_note(subject: Any) -> list[str]:
     named = dict(subject.module.named_modules())
     leaves = [type(part).__name__.lower() for name in ran if not [*(part := named[name]).children()]]
     is_norm = [NORM in leaf for leaf in leaves]
-    if (
-        not is_norm or is_norm[0] == is_norm[-1]
-    ):  # On both ends: before the first layer, or behind the last one.
+    # Norms on both ends: one stands before the first layer, or behind the last one, and nothing tells which.
+    if not is_norm or is_norm[0] == is_norm[-1]:
         return []
     order, where = ("pre", "before") if is_norm[0] else ("post", "behind")
     return [f"norms seem to stand {where} the sub-layers: --declare norm_order={order} has that judged, too"]
