@@ -196,7 +196,8 @@ class _Conventions(_Common):
     words."""
     scale: bool | None = None
     """`scale`, a number that multiplies the scores; left out, 1 / sqrt(head_dim). Of this and of the seven features
-    below True is held to work, False is held to raise, and None is read off the signature."""
+    below True is held to work, and None is read off the signature. False is held to raise; of `log_sum_exp`, `weights`
+    and `grouped_heads` it is not asked for."""
     dropout: bool | None = None
     """`dropout_p`, the share of the weights that are dropped; what is kept is divided by 1 - dropout_p. Beside it
     `training`, where there is such an argument, is True, and False drops nothing."""

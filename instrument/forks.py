@@ -2,16 +2,18 @@
 
 import ctypes
 import faulthandler
+import math
 import os
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, NoReturn, cast
 
 from headcheck.calling import Clock, NeverReturned
+from headcheck.comparison import Comparison, LawBroken, NotApplicable
 from headcheck.time_limits import Stopwatch
 
 Fate = Literal["yes", "no", "died", "hung"]
@@ -19,10 +21,6 @@ Fate = Literal["yes", "no", "died", "hung"]
 PATIENCE_S = 10.0
 """Seconds for a first look at what a subject does."""
 
-_ANSWERS: dict[int, Fate] = {86: "yes", 87: "no", 88: "yes", 89: "no", 90: "hung"}
-"""Exit codes of a copy that came back; unlikely ones for a subject to choose."""
-_HUNG = (88, 89)
-"""Those of a copy in which a call was given up for lost."""
 _PR_SET_PDEATHSIG = 1
 """Of <sys/prctl.h>."""
 _LOOK_AGAIN_S = 1.0
@@ -70,35 +68,53 @@ def _used_jax() -> bool:
 def fate_of(question: Callable[[], bool], patience_s: float) -> Fate:
     """What becomes of a question asked in a copy of this process. An exception is a no."""
     parent = os.getpid()
+    hear, tell = os.pipe()
     with warnings.catch_warnings():
         # JAX warns as soon as it is imported, long before it has the threads that a copy lacks.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called")
         child = os.fork()
     if child == 0:
         end_with(parent)
-        answer = False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        faulthandler.disable()  # pytest's writes to a descriptor of its own: a crash here is an answer, no alarm.
-        hung = _calls_that_hung()
-        try:
-            answer = question()
-        except NeverReturned:
-            os._exit(90)
-        except BaseException:  # noqa: BLE001, S110 - whatever it is, the answer is no
-            pass
-        os._exit((86 if answer else 87) + 2 * (_calls_that_hung() > hung))
-    watch = Stopwatch(child)
-    while watch.seconds < patience_s:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status)
-            if code in _HUNG and Clock.patience:
-                Clock.patience.hung += 1  # The next ones are waited for less.
-            return _ANSWERS.get(code, "died")
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "hung"
+        _tell(question, tell)
+    os.close(tell)
+    ended, watch = 0, Stopwatch(child)
+    try:
+        while not ended and watch.seconds < patience_s:
+            ended, _ = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else 0.002)
+        return _heard(hear) if ended else "hung"
+    finally:
+        os.close(hear)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _tell(question: Callable[[], bool], told: int) -> NoReturn:
+    """The inside of a copy: the fate is written, and then the copy ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    faulthandler.disable()  # pytest's writes to a descriptor of its own: a crash here is an answer, no alarm.
+    before, fate = _calls_that_hung(), "no"
+    try:
+        fate = "yes" if question() else "no"
+    except NeverReturned:
+        fate = "hung"
+    except BaseException:  # noqa: BLE001, S110 - whatever it is, the answer is no
+        pass
+    os.write(told, f"{fate} {_calls_that_hung() - before}".encode())
+    os._exit(0)
+
+
+def _heard(told: int) -> Fate:
+    """What a copy that has ended wrote. Nothing, if the subject ended it: what it started may still hold the pipe."""
+    os.set_blocking(told, False)
+    try:
+        fate, late = os.read(told, 99).decode().split()
+    except (BlockingIOError, ValueError):
+        return "died"
+    if fate != "hung" and int(late) and Clock.patience:
+        Clock.patience.hung += 1  # The next ones are waited for less.
+    return cast("Fate", fate)
 
 
 def _calls_that_hung() -> int:
@@ -115,3 +131,27 @@ def fate_apart(question: Callable[[], bool], device: str) -> Fate:
     if device != "cpu" or not can_fork():
         return "yes" if question() else "no"
     return fate_of(question, PATIENCE_S)
+
+
+def require_right_in_a_copy(compare: Callable[[], Iterable[Comparison]], device: str, where: str) -> None:
+    """LawBroken: one of the comparisons, made in a copy of this process, is broken. NotApplicable: none could be asked.
+
+    What a function without gradients keeps between calls may be of no use after an unusual one: a buffer that is made
+    in torch.inference_mode can be written to there only, one that is made under torch.func.vmap nowhere else. So a copy
+    makes that call. It is waited for as long as the example may take. where: 'in torch.inference_mode'.
+    """
+    if device != "cpu" or not can_fork():
+        raise NotApplicable("has no gradients, and cannot be asked in a copy of the process")
+    fate = fate_of(lambda: not any(each.broken for each in compare()), math.inf)
+    if fate == "no" and fate_of(lambda: _does_not_apply(compare), math.inf) == "yes":
+        raise NotApplicable(f"cannot be called {where}, as a copy of the process found")
+    if fate != "yes":
+        raise LawBroken(f"{where} the output is another than outside, or the call raises, crashes or hangs")
+
+
+def _does_not_apply(compare: Callable[[], Iterable[Comparison]]) -> bool:
+    try:
+        list(compare())
+    except NotApplicable:
+        return True
+    return False

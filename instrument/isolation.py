@@ -132,10 +132,10 @@ class Workers:
                 self._waiting = deque(each for each in self._waiting if each.fatal)
         yield from looked_at.values()
 
-    def seen(self) -> list[LawResult]:
+    def seen(self) -> list[tuple[Task, LawResult]]:
         """The crashes of which a smaller case is still looked for: they are findings for who does not wait for it."""
         tasks = [*self._waiting, *(worker.task for worker in self._crew)]
-        return [task.fatal for task in tasks if task and task.fatal]
+        return [(task, task.fatal) for task in tasks if task and task.fatal]
 
     def replay(self, law: Law, case: str) -> LawResult:
         """The row of one law on one case, as it was printed."""
@@ -224,7 +224,9 @@ class Workers:
                 elif kind == "bug":
                     return self._failed(worker, content)
                 elif kind == "refused":
-                    raise SubjectError(content)
+                    self._end(worker)
+                    self._cannot_go_on(SubjectError(content))
+                    break
                 else:
                     self._prepared(worker, kind, content)
         except (EOFError, ConnectionError):
@@ -303,14 +305,23 @@ class Workers:
                 return None
             return self._noted(worker.task, row)
         if not worker.loaded:
-            raise SubjectError(f"the subject cannot be imported: {why}")
-        if not worker.ready and not worker.answered:
-            if hung:
-                raise SubjectError(never_returned(self._to_prepare_s(worker)))
-            raise SubjectError(f"the subject cannot be called: {why} in its first and plainest call")
-        if not worker.ready:
+            self._cannot_go_on(SubjectError(f"the subject cannot be imported: {why}"))
+        elif not worker.ready and not worker.answered:
+            first = never_returned(self._to_prepare_s(worker)) if hung else ""
+            first = first or f"the subject cannot be called: {why} in its first and plainest call"
+            self._cannot_go_on(SubjectError(first))
+        elif not worker.ready:
             self._crashed_in_preparation(worker.loaded, why)
         return None
+
+    def _cannot_go_on(self, problem: HeadcheckError) -> None:
+        """No worker can be had. If one could before, what has been found is kept, and one law says why the rest is not
+        asked; else the problem is raised.
+        """
+        if not self._met:
+            raise problem
+        self._crash = self._crash or f"in a new process {problem}"
+        self.unfinished = f"not every law could be judged: {self._crash}"
 
     def _crashed_in_preparation(self, loaded: Introduction, why: str) -> None:
         """One dtype may still work: the others are given up. If that is no way out, no law can be judged."""
@@ -331,10 +342,12 @@ class Workers:
         self._crew.remove(worker)
         return end(worker.process, worker.connection)
 
-    def _failed(self, worker: _Worker, problem: str) -> LawResult:
+    def _failed(self, worker: _Worker, problem: str) -> LawResult | None:
         """headcheck itself failed: no verdict on this law, unless the case has ended a process before."""
         if worker.task is None:
-            raise HeadcheckError(f"this is a bug in headcheck, please report it:\n{problem}")
+            self._end(worker)
+            self._cannot_go_on(HeadcheckError(f"this is a bug in headcheck, please report it:\n{problem}"))
+            return None
         task = self._finished(worker)
         self.bugs.append(f"law {task.law_id}, case '{worker.case}'\n{problem}")
         last_line = problem.strip().rsplit("\n", 1)[-1]

@@ -240,7 +240,7 @@ def judged_apart(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    for row in () if enough else workers.seen():
+    for _, row in () if enough else workers.seen():
         rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
         watcher.row(rows[row.id])
     if interrupted:

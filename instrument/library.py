@@ -138,40 +138,50 @@ def region_left_by(call: Callable[[], object], device: str) -> list[str]:
 
 @contextmanager
 def generators_watched() -> Iterator[list[str]]:
-    """At the end the list holds those of Python's and NumPy's generators that were moved; they are put back."""
-    states, numpy = _generators(), sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.random()
-    random.random()  # Not where a generator that was just seeded stands.
+    """At the end the list holds those of the global generators that were moved; they are put back."""
     moved: list[str] = []
-    with generators_restored() as before:
+    with generators_restored():
+        for _, _, draw in (states := _generators()).values():
+            draw()  # Not where a generator that was just seeded stands.
+        before = {name: read() for name, (read, _, _) in states.items()}
         try:
             yield moved
         finally:
-            moved += [name for name, (read, _) in states.items() if str(read()) != str(before[name])]
+            moved += [name for name, (read, _, _) in states.items() if str(read()) != str(before[name])]
 
 
 @contextmanager
-def generators_restored() -> Iterator[dict[str, Any]]:
-    """Where Python's and NumPy's generators stand; at the end they stand there again."""
+def generators_restored() -> Iterator[None]:
+    """At the end the global generators of torch (on the CPU), Python and NumPy stand where they stood."""
     states = _generators()
-    before = {name: read() for name, (read, _) in states.items()}
+    before = {name: read() for name, (read, _, _) in states.items()}
     try:
-        yield before
+        yield
     finally:
-        for name, (_, write) in states.items():
+        for name, (_, write, _) in states.items():
             write(before[name])
 
 
-def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """NumPy's too, where somebody has imported it."""
+def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[], Any]]]:
+    """Name -> how its state is read, how it is written, and how it is moved; NumPy's where somebody has imported it."""
     numpy = sys.modules.get("numpy")
-    of_python: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-        "Python's generator": (random.getstate, random.setstate)
+    found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[], Any]]] = {
+        "torch's generator": (_torch_state, _set_torch_state, lambda: torch.rand(5)),
+        "Python's generator": (random.getstate, random.setstate, random.random),
     }
     if numpy is None:
-        return of_python
-    return of_python | {"NumPy's generator": (numpy.random.get_state, numpy.random.set_state)}
+        return found
+    return found | {
+        "NumPy's generator": (numpy.random.get_state, numpy.random.set_state, numpy.random.random)
+    }
+
+
+def _torch_state() -> bytes:
+    return torch.get_rng_state().numpy().tobytes()
+
+
+def _set_torch_state(state: bytes) -> None:
+    torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
 def _set(name: str, value: Any) -> None:

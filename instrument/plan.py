@@ -115,8 +115,11 @@ class Plan:
         """The line that judges one law only."""
         name = self.profile.name
         line = self.command("verify", "--law", law_id, *([] if name == "gate" else ["--profile", name]))
+        if line and name in PROFILES:
+            return line
+        subject = "subject" if self.spec is None else repr(self.spec)
         profile = name if name in PROFILES else self.profile
-        return line or f"headcheck.verify(subject, laws={law_id!r}, profile={profile!r}{self._keywords})"
+        return f"headcheck.verify({subject}, laws={law_id!r}, profile={profile!r}{self._keywords})"
 
     @property
     def probe(self) -> str:

@@ -175,7 +175,7 @@ def _answer(
             known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
-        return "row", task.law.not_applicable(str(problem))
+        return "row", task.fatal or task.law.not_applicable(str(problem))
     except Exception as problem:  # noqa: BLE001 - the other subjects go on.
         return "bug", _traced(problem)
     prepared = known[task.subject]

@@ -74,14 +74,12 @@ def generate_target(
     start: int,
     new_tokens: int,
     *,
-    temperature: float = 0.0,
-    generator: torch.Generator | None = None,
     source_is_real: Bool[Tensor, "batch source_len"] | None = None,
 ) -> Int[Tensor, "batch 1+{new_tokens}"]:
-    """The token `start`, then `new_tokens` that the decoder writes; the encoder runs once."""
+    """The token `start`, then `new_tokens` that the decoder writes, each the likeliest; the encoder runs once."""
     memory = model.encode(source, is_real=source_is_real)
     target = torch.full_like(source[:, :1], start)
     for _ in range(new_tokens):
         logits = model.decode(target, memory, memory_is_real=source_is_real)[:, -1]
-        target = torch.cat((target, next_token(logits, temperature, generator)), dim=1)
+        target = torch.cat((target, next_token(logits, temperature=0.0)), dim=1)
     return target

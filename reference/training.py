@@ -140,7 +140,6 @@ def train(
     schedule: Callable[[int], float],
     *,
     seed: int = 0,
-    max_norm: float = 1.0,
     **loss: Any,
 ) -> list[float]:
     """One step for each batch, with the rate schedule(1), schedule(2), ...; returns the losses.
@@ -151,6 +150,6 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return [
-            train_step(model, optimizer, batch, schedule(step), max_norm=max_norm, **loss)
+            train_step(model, optimizer, batch, schedule(step), **loss)
             for step, batch in enumerate(batches, start=1)
         ]

@@ -73,6 +73,8 @@ def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFix
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main([WRONG, RIGHT, *QUICK, "-q", "-x"]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main([missing, RIGHT, *QUICK, "-q", "-x"]) == 2, "one that cannot be judged breaks no law"
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_the_verdicts_of_several_subjects_are_one_list(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from headcheck.forks import can_fork, fate_of
+from headcheck.time_limits import OutOfTime, time_limit
 
 
 def test_a_copy_answers_dies_or_hangs() -> None:
@@ -19,6 +20,19 @@ def test_a_copy_answers_dies_or_hangs() -> None:
     assert fate_of(lambda: bool(1 / 0), 10.0) == "no"
     assert fate_of(lambda: bool(os.kill(os.getpid(), signal.SIGKILL)), 10.0) == "died"
     assert fate_of(lambda: bool(time.sleep(60)), 0.2) == "hung"
+
+
+def test_an_exit_code_is_no_answer() -> None:
+    """A subject may end the copy with any: only what the copy writes counts."""
+    assert {fate_of(lambda code=code: os._exit(code), 10.0) for code in (0, 86, 87, 88)} == {"died"}  # type: ignore[misc]
+
+
+def test_a_copy_ends_with_the_question() -> None:
+    """Whoever is interrupted while it is asked leaves no process behind."""
+    with pytest.raises(OutOfTime), time_limit(0.3):
+        fate_of(lambda: bool(time.sleep(60)), 60.0)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_a_process_that_uses_jax_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

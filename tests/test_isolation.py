@@ -15,9 +15,11 @@ from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+import headcheck
 from headcheck import isolation
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
@@ -210,6 +212,41 @@ def test_a_subject_that_crashes_while_it_is_tried_breaks_one_law() -> None:
     assert (verdict.verdict, len(verdict.broken), verdict.broken[0].reason) == ("breaks", 1, crash)
     assert {row.reason for row in verdict.laws if row not in verdict.broken} == {f"not asked: {crash}"}
     assert verdict.unfinished == f"no law could be judged: {crash}"
+
+
+def test_a_process_that_cannot_be_had_again_does_not_lose_what_was_found(tmp_path: Path) -> None:
+    """One law crashes the subject for good: its row stays, one law says why no other is asked, and nothing is raised."""
+    mark = tmp_path / "crashed"
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        reads_the_weights = value.shape[2] > 1 and bool(((value == 0) | (value == 1)).all())
+        if mark.exists() or reads_the_weights:  # As the law of masked weights does.
+            mark.touch()
+            os._exit(7)
+        return scaled_dot_product_attention(query, key, value, attn_mask)
+
+    verdict = judged(attention)
+    reasons = [row.reason for row in one_key_and_masked(verdict) if row.outcome == "breaks"]
+    assert verdict.verdict == "breaks"
+    assert any(each.startswith("the process ended with exit status 7") for each in reasons)
+    refused = (
+        "in a new process the subject cannot be called: the process ended with exit status 7 in its first and"
+    )
+    assert verdict.unfinished.startswith(f"not every law could be judged: {refused}")
+
+
+def test_a_hang_in_inference_mode_alone_is_a_finding() -> None:
+    """Of a function without gradients that call is made in a copy of the process, which hangs for it."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if torch.is_inference_mode_enabled():
+            loop_in_python()
+        return scaled_dot_product_attention(query, key, value).detach()
+
+    subject = headcheck.Attention(attention, gradients=False)
+    with Workers(make_plan(subject, dtype="float32", profile=TINY), 1, STRICT) as workers:
+        verdict = judged_apart(workers, ("inference-mode-changes-nothing",))
+    assert [row.reason for row in verdict.broken] == ["did not return within 1 s"]
 
 
 def test_a_hang_that_nothing_ends_is_made_small() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import headcheck
@@ -10,6 +11,7 @@ from headcheck.attention.role import role
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import willing
 from headcheck.reference.canonical import canonical_attention
+from tests.roles.causal_lm import Torch
 
 LAWS = ("masked-keys", "explicit-scale", "the-future", "gradients-are")
 
@@ -53,6 +55,23 @@ def decoding_without_options(
 ) -> Any:
     """The same, its mask and its scale ignored."""
     return decoding(query, key, value)
+
+
+class OfFloat32(Torch):
+    """A language model that refuses float64 by its own words."""
+
+    def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        if self.head.weight.dtype == torch.float64:
+            raise ValueError("float64 is not supported")
+        return super().forward(tokens, key_padding_mask)
+
+
+def test_a_model_that_may_refuse_a_dtype_is_judged_in_the_next() -> None:
+    """As an encoder is: a refusal says that the dtype is not taken, not that headcheck fails."""
+    subject = headcheck.CausalLM(lambda: OfFloat32(norm_first=True), padding=("right",), may_refuse=True)
+    verdict = headcheck.verify(subject, profile="quick", laws="finite")
+    assert verdict.verdict == "conforms"
+    assert "judged in float32" in verdict.notes
 
 
 def verdict_of(function: Any) -> headcheck.Verdict:

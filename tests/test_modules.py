@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import headcheck
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.laws import choose
 from headcheck.modules.copying import aliased
@@ -56,6 +56,17 @@ def test_weights_come_back_bit_for_bit() -> None:
     with scaled([weight], [1 / 3]):
         assert not torch.equal(weight, before)
     assert torch.equal(weight, before)
+
+
+def test_weights_come_back_though_one_was_reshaped() -> None:
+    """That one is a finding; those after it are put back all the same."""
+    first, second = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    with (
+        pytest.raises(LawBroken, match=r"changed a weight of shape \(3,\) to \(1,\)"),
+        scaled([first, second], 2.0),
+    ):
+        first.data = first.data[:1]
+    assert torch.equal(second, torch.ones(3))
 
 
 @pytest.mark.parametrize("inside", [torch.float64, torch.float32, torch.bfloat16])

@@ -341,6 +341,8 @@ def test_the_line_of_one_law_gives_the_same_again() -> None:
     mine = Profile("mine", seeded=3, drawn=0)
     line = make_plan(lambda query, key, value: value, profile=mine, seed=2).only("a/b")
     assert line == f"headcheck.verify(subject, laws='a/b', profile={mine!r}, seed=2)"
+    line = make_plan("torch-sdpa", profile=mine).only("a/b")
+    assert line == f"headcheck.verify('torch-sdpa', laws='a/b', profile={mine!r})"
 
 
 def test_a_break_of_a_later_pass_is_found_after_the_examples_of_all() -> None:

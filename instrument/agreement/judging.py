@@ -14,7 +14,7 @@ from headcheck.isolation import Workers
 from headcheck.judging import Watcher, with_only
 from headcheck.laws import Law, choose
 from headcheck.plan import Plan
-from headcheck.verdict import LawResult
+from headcheck.verdict import INTERRUPTED, LawResult
 from headcheck.worker import Task
 
 PATIENCE_S = 180.0
@@ -61,7 +61,9 @@ def judge_family(
                 rows[task.subject].append(with_only(plan.of(task.subject), row))
                 watcher.row(row)
         except KeyboardInterrupt:
-            unfinished = f"interrupted after {sum(map(len, rows.values()))} of {len(tasks)} laws"
+            for task, row in workers.seen():
+                rows[task.subject].append(with_only(plan.of(task.subject), row))
+            unfinished = f"{INTERRUPTED} after {sum(map(len, rows.values()))} of {len(tasks)} laws"
         if workers.bugs:
             unfinished = f"a bug in headcheck, please report it: {workers.bugs[0]}"
         missing = [f"{name}: {met[name]}" for name in asked_for if isinstance(met[name], str)]

@@ -114,7 +114,7 @@ def _judged_in_turn(arguments: argparse.Namespace, known: Sequence[Any] | None) 
                 exit_codes.append(2)
             if not arguments.quiet:
                 print(file=_told_to(arguments))
-            if enough or (exit_code and arguments.exitfirst):
+            if enough or (exit_code == 1 and arguments.exitfirst):
                 break
     finally:  # Whoever ends it keeps what was judged.
         print(*lines, sep="\n", file=_told_to(arguments))

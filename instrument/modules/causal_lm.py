@@ -282,11 +282,13 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         assert self.table is not None
         weight, kept = self.table.weight, self.table.weight.detach().clone()
         logits = []
-        for sign in (1, -1):
-            with torch.no_grad():
-                weight[row.token] += sign * step * row.direction.to(weight)
-                logits.append(self(x)[..., row.token].double())
-                weight.copy_(kept)
+        with torch.no_grad():
+            for sign in (1, -1):
+                try:
+                    weight[row.token] += sign * step * row.direction.to(weight)
+                    logits.append(self(x)[..., row.token].double())
+                finally:
+                    weight.copy_(kept)
         return ((logits[0] - logits[1]) * row.cotangent).sum() / (2 * step)
 
     def gradient_of_row(self, x: TokenInputs, row: Row) -> Tensor:

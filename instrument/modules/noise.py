@@ -74,13 +74,13 @@ def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[
     try:
         yield
     finally:
+        reshaped = [(each, before) for each, before in kept if each.shape != before.shape]
         with torch.no_grad():
             for each, before in kept:
-                if each.shape != before.shape:
-                    raise LawBroken(
-                        f"a call changed a weight of shape {tuple(before.shape)} to {tuple(each.shape)}"
-                    )
-                each.copy_(before)
+                if each.shape == before.shape:
+                    each.copy_(before)
+        for each, before in reshaped:
+            raise LawBroken(f"a call changed a weight of shape {tuple(before.shape)} to {tuple(each.shape)}")
 
 
 def measured(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> Noise:

@@ -141,7 +141,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             notes += self.notes(subject)
             notes += self._unused(subject)
             notes += self._others_layers(subject)
-        except LawBroken as why:
+        except (LawBroken, NotApplicable) as why:
             notes.append(f"not all conventions were found out: {why}")
         return notes
 
@@ -163,7 +163,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 in_format(module, device, getattr(torch, subject.dtypes[0]))
             if self._plain_problem(subject, 1) and self._plain_problem(subject, 2):
                 return None
-        except (SubjectError, LawBroken):
+        except (SubjectError, LawBroken, NotApplicable):
             return None
         return subject, notes
 
@@ -179,7 +179,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
                 problem = self._plain_problem(subject, 1) and self._plain_problem(subject, 2)
-            except LawBroken as raised:
+            except (LawBroken, NotApplicable) as raised:
                 problem = raised
             except SubjectError:
                 if dtype == wanted[-1]:

@@ -322,6 +322,12 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         """Whether two answers differ by more than the noise, of which the bound is a multiple."""
         return within(observed, expected, self._noises(x, self.scale).size).broken
 
+    def differing(self, observed: Tensor, expected: Tensor, x: AnyInputs) -> Tensor:
+        """Where two answers differ: in any bit, or, if declared not deterministic, by more than the noise."""
+        if self.declaration.deterministic:
+            return observed != expected
+        return (observed - expected).abs() > self._noises(x, self.scale).size
+
     def require_fine(self, x: AnyInputs) -> None:
         """NotApplicable where rounding hides what a law looks for: inside, the module computes too coarsely."""
         if self.bound(x) > COARSE * float(self(x).abs().max()):

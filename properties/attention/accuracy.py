@@ -27,10 +27,6 @@ FEW_KEYS = 8
 BOUND = "the elementwise bound of docs/bounds.md"
 
 
-def _exact(attention: AttentionSubject, x: Inputs, what: str = "output") -> Comparison:
-    return attention.against_the_oracle(x, what)
-
-
 @law(
     source=VASWANI,
     formula="scale = 1 / sqrt(head_dim)",
@@ -45,7 +41,9 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
     """
     if not attention.has("scale"):
         few = {name: getattr(x, name)[:, :, :FEW_KEYS] for name in ("key", "value")}
-        return _exact(attention, x.but(**few, layout="contiguous") if attention.has("rectangular") else x)
+        return attention.against_the_oracle(
+            x.but(**few, layout="contiguous") if attention.has("rectangular") else x
+        )
     return attention.agree(x, x.but(scale=x.default_scale))
 
 
@@ -60,7 +58,9 @@ def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Compa
     scales = [1.0, 2.0, 0.5, 0.25, 0.0, -0.5]
     if x.is_causal and CAUSAL_SCALES in attention.avoids:
         scales = [scale for scale in scales if scale > 0]
-    return [_exact(attention, x.but(scale=scale), f"output, with scale = {scale}") for scale in scales]
+    return [
+        attention.against_the_oracle(x.but(scale=scale), f"output, with scale = {scale}") for scale in scales
+    ]
 
 
 @law(
@@ -76,7 +76,7 @@ def explicit_scale_is_used(attention: AttentionSubject, x: Inputs) -> list[Compa
 )
 def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores that rise or fall from key to key lose nothing of the others."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -87,7 +87,7 @@ def a_moving_maximum_rescales_all(attention: AttentionSubject, x: Inputs) -> Com
 )
 def every_rung_of_a_ladder_has_its_weight(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores spread from 0 to -60 give each key its exact share."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -98,7 +98,7 @@ def every_rung_of_a_ladder_has_its_weight(attention: AttentionSubject, x: Inputs
 )
 def equal_scores_count_every_key(attention: AttentionSubject, x: Inputs) -> Comparison:
     """When all keys count the same, none is missing and none counts twice."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -110,7 +110,7 @@ def equal_scores_count_every_key(attention: AttentionSubject, x: Inputs) -> Comp
 )
 def cancelling_values_hide_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Values that cancel leave the error of the weights in view."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -127,7 +127,7 @@ def cancelling_values_hide_nothing(attention: AttentionSubject, x: Inputs) -> Co
 )
 def light_keys_add_up(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Many light keys after a heavy one are not lost in the sum."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -138,7 +138,7 @@ def light_keys_add_up(attention: AttentionSubject, x: Inputs) -> Comparison:
 )
 def large_logits_do_no_harm(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Scores far above or far below zero give finite, exact outputs."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 NEAR_THE_LARGEST = {torch.float16: 3e4, torch.float64: 1e280}
@@ -193,7 +193,7 @@ def the_mask_is_not_scaled(attention: AttentionSubject, x: Inputs) -> list[Compa
     """Under is_causal, a scale of zero or below does not reach the mask."""
     if attention.declaration.scale_with_causal == "positive":
         raise NotApplicable("scale_with_causal='positive': is_causal is declared for scales above zero only")
-    return [_exact(attention, x.but(scale=s), f"output, with scale = {s}") for s in (0.0, -0.5)]
+    return [attention.against_the_oracle(x.but(scale=s), f"output, with scale = {s}") for s in (0.0, -0.5)]
 
 
 LOW = "an additive mask is added to the scores, whatever its size"
@@ -209,7 +209,7 @@ LOW = "an additive mask is added to the scores, whatever its size"
 )
 def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Biases that are all far below zero weigh the keys by how far they are apart, be the first keys hidden or not."""
-    return _exact(attention, x.with_low_biases())
+    return attention.against_the_oracle(x.with_low_biases())
 
 
 @law(
@@ -318,7 +318,7 @@ def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) ->
 )
 def sizes_of_real_models_are_no_exception(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Wide heads over many positions, and many heads that read one key head, give the oracle's output."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)
 
 
 @law(
@@ -329,4 +329,4 @@ def sizes_of_real_models_are_no_exception(attention: AttentionSubject, x: Inputs
 )
 def output_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The output is the float64 oracle's, within the rounding that the declared arithmetic explains."""
-    return _exact(attention, x)
+    return attention.against_the_oracle(x)

@@ -10,8 +10,8 @@ from headcheck.attention import watching
 from headcheck.attention.given import causal, hiding_blocks, hiding_keys, masked, rare_lengths
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES, AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.copies import require_right_in_a_copy
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, within
+from headcheck.forks import require_right_in_a_copy
 from headcheck.given import alternately, at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched, region_left_by
@@ -188,18 +188,11 @@ def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Input
 )
 def the_global_generator_is_untouched(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Without dropout, the call neither seeds nor uses a global random generator."""
-    mine = torch.get_rng_state()
-    torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
-    before = torch.get_rng_state()
-    try:
-        with generators_watched() as moved:
-            attention(x)
-        after = torch.get_rng_state()
-    finally:
-        torch.set_rng_state(mine)
+    with generators_watched() as moved:
+        attention(x)
     if moved:
         raise LawBroken(f"the call moved {', '.join(moved)}")
-    return same(after.double(), before.double(), "state of the global generator")
+    return none("generators that were moved")
 
 
 @law(

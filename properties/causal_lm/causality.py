@@ -97,7 +97,7 @@ def _counts(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
     """Whether another token at a place changes the logits at the end, in each row."""
     other = x.tokens.clone()
     other[:, place] = x.other_tokens(model.vocab)[:, place]
-    differs = model(x.but(tokens=other))[:, -1] != model(x)[:, -1]
+    differs = model.differing(model(x.but(tokens=other)), model(x), x)[:, -1]
     return bool(differs.any(dim=1).all())
 
 

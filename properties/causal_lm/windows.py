@@ -65,7 +65,7 @@ def the_furthest_token_in_reach_counts(model: CausalLMSubject, x: TokenInputs) -
     tokens[:, edge] = x.other_tokens(model.vocab)[:, edge]
 
     def counts() -> bool:
-        differs = model(x.but(tokens=tokens))[:, place] != model(x)[:, place]
+        differs = model.differing(model(x.but(tokens=tokens)), model(x), x)[:, place]
         return bool(differs.any(dim=1).all())
 
     if not model.shows(counts, x):

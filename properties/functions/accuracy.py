@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from headcheck.comparison import Comparison, NotApplicable, none, within
-from headcheck.copies import require_right_in_a_copy
+from headcheck.forks import require_right_in_a_copy
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.given import one_of

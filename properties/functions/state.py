@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
-from headcheck.copies import require_right_in_a_copy
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, within
+from headcheck.forks import require_right_in_a_copy
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
-from headcheck.library import changed_by
+from headcheck.library import changed_by, generators_watched
 from headcheck.roles import FUNCTIONS, OF_TENSORS
 
 PURE = "a call is a function of its arguments"
@@ -63,19 +63,18 @@ def inputs_changed_in_place_are_read_again(function: FunctionSubject[Inputs], x:
 
 @law(
     source=PURE,
-    formula="the state of torch's generator and settings is the same before and after",
-    guards="A function that seeds the global generator, sets a default dtype, turns gradients off.",
+    formula="the state of the generators and of torch's settings is the same before and after",
+    guards="A function that seeds a global generator, sets a default dtype, turns gradients off.",
     share=0.5,
     roles=FUNCTIONS,
 )
 def nothing_global_is_touched(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
-    """The call leaves torch's generator, its settings and its functions as they were."""
-    torch.rand(1 + x.case.seed % 7)  # Not where a generator that was just seeded stands.
-    before = torch.get_rng_state()
-    changed = changed_by(lambda: function.run(x, function.tensors_for(x)))
-    if changed:
-        raise LawBroken(f"the call changed {', '.join(changed)}")
-    return same(torch.get_rng_state(), before, "state of the generator")
+    """The call leaves the generators of torch, Python and NumPy, torch's settings and functions as they were."""
+    with generators_watched() as moved:
+        changed = changed_by(lambda: function.run(x, function.tensors_for(x)))
+    if changed or moved:
+        raise LawBroken(f"the call changed {', '.join([*changed, *moved])}")
+    return none("settings and generators that were changed")
 
 
 MODES = "torch.inference_mode: tensors without the records of autograd; the numbers are the same"

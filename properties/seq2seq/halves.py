@@ -72,7 +72,7 @@ def _reached(model: Seq2SeqSubject, x: PairInputs, place: int) -> torch.Tensor:
     """On which states of the memory a token has an influence, (batch, source_len)."""
     other = x.source.clone()
     other[:, place] = x.other("source", model.source_vocab)[:, place]
-    differs: torch.Tensor = model.states_of(x.but(source=other)) != model.states_of(x)
+    differs = model.differing(model.states_of(x.but(source=other)), model.states_of(x), x)
     return differs.flatten(2).any(dim=2)
 
 
@@ -102,5 +102,5 @@ def _is_read(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:
     other = memory.clone()
     noise = torch.randn(other[:, place].shape, generator=x.generator("memory"))
     other[:, place] += noise.to(other) * (1 + other[:, place].abs().max())
-    differs = model.decoded(x.target, other)[:, at] != model.decoded(x.target, memory)[:, at]
+    differs = model.differing(model.decoded(x.target, other), model.decoded(x.target, memory), x)[:, at]
     return bool(differs.any(dim=1).all())

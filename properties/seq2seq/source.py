@@ -65,7 +65,7 @@ def _moved(model: Seq2SeqSubject, x: PairInputs, other: PairInputs) -> bool:
 def _counts(model: Seq2SeqSubject, x: PairInputs, place: int, at: int) -> bool:
     other = x.source.clone()
     other[:, place] = x.other("source", model.source_vocab)[:, place]
-    differs = model(x.but(source=other))[:, at] != model(x)[:, at]
+    differs = model.differing(model(x.but(source=other)), model(x), x)[:, at]
     return bool(differs.any(dim=1).all())
 
 

@@ -108,5 +108,5 @@ def _pulls(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
 def _counts(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
     other = x.target.clone()
     other[:, place] = x.other("target", model.vocab)[:, place]
-    differs = model(x.but(target=other))[:, -1] != model(x)[:, -1]
+    differs = model.differing(model(x.but(target=other)), model(x), x)[:, -1]
     return bool(differs.any(dim=1).all())

@@ -30,7 +30,7 @@ def every_channel_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
 def _channel_counts(module: VisionSubject, x: ImageInputs, channel: int) -> bool:
     images = x.images.clone()
     images[:, channel] += x.noise(images[:, channel])
-    differs = module(x.but(images=images)) != module(x)
+    differs = module.differing(module(x.but(images=images)), module(x), x)
     return bool(differs.flatten(1).any(dim=1).all())
 
 
@@ -138,4 +138,4 @@ def _edge_counts(module: VisionSubject, x: ImageInputs, axis: int) -> bool:
     images = x.images.clone()
     edge = images.select(axis, -1)
     edge += x.noise(edge)
-    return bool((module(x.but(images=images)) != module(x)).any())
+    return bool(module.differing(module(x.but(images=images)), module(x), x).any())

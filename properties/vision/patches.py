@@ -115,7 +115,7 @@ def every_patch_counts(module: VisionSubject, x: ImageInputs) -> Comparison:
 
 
 def _patch_counts(module: VisionSubject, x: ImageInputs, patch: int) -> bool:
-    differs = module(_with_another(module, x, patch)) != module(x)
+    differs = module.differing(module(_with_another(module, x, patch)), module(x), x)
     return bool(differs.flatten(1).any(dim=1).all())
 
 

@@ -576,14 +576,27 @@ def straight_through() -> nn.Module:
     return Small(logits=logits)
 
 
+def _without_the_first(self: Small, real: Tensor, new: int) -> Tensor:
+    seen = _seen(real, new, 0).clone()
+    seen[..., -new:, 0] = torch.arange(real.shape[1])[-new:] == 0
+    return seen
+
+
 @wrong("The first token is cut off.", breaks="causality/every-earlier-token-counts")
 def first_token_lost() -> nn.Module:
-    def mask(self: Small, real: Tensor, new: int) -> Tensor:
-        seen = _seen(real, new, 0).clone()
-        seen[..., -new:, 0] = torch.arange(real.shape[1])[-new:] == 0
-        return seen
+    return Small(mask=_without_the_first)
 
-    return Small(mask=mask)
+
+@wrong(
+    "The first token is cut off, and what is declared not to give the same bits hides it.",
+    breaks="causality/every-earlier-token-counts",
+    deterministic=False,
+)
+def first_cut_off_beside_noise() -> nn.Module:
+    def logits(self: Small, x: Tensor, real: Tensor) -> Tensor:
+        return self.head(x) * (1 + 1e-15 * torch.randn(()))
+
+    return Small(mask=_without_the_first, logits=logits)
 
 
 @wrong("Each token is replaced by the one before it.", breaks="causality/every-earlier-token-counts")

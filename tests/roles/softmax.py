@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy  # noqa: ICN001
 import torch
 from torch import Tensor
 
@@ -426,6 +427,12 @@ def noisy(x: Tensor, dim: int, memory: dict[str, int] | None = None) -> Tensor:
 @wrong("It seeds the global generator.", breaks="state/nothing-global-is-touched")
 def reseeding(x: Tensor, dim: int) -> Tensor:
     torch.manual_seed(0)
+    return torch.softmax(x, dim)
+
+
+@wrong("It seeds NumPy's generator.", breaks="state/nothing-global-is-touched")
+def reseeding_numpys(x: Tensor, dim: int) -> Tensor:
+    numpy.random.seed(0)  # noqa: NPY002 - the global one
     return torch.softmax(x, dim)
 
 
