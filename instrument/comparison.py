@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+NO_GRADIENTS = "has no gradients, as declared"
 NEXT_TO_NOTHING = 1e-6
 """What a gradient that is zero may be computed as in float64, and far more."""
 
@@ -139,13 +140,19 @@ def compared_gradients(
         yield within(observed, wanted, bound, f"gradient of {name}{what}")
 
 
+def require_gradients(declared: bool | None) -> None:
+    """NotApplicable: a subject is declared to have no gradients."""
+    if declared is False:
+        raise NotApplicable(NO_GRADIENTS)
+
+
 def forward_only(*, declared: bool | None, shown: bool) -> str:
     """Why no call of a subject has gradients, as declared or as found; '' where some have.
 
     shown: whether a plain call has some.
     """
     if declared is False:
-        return "has no gradients, as declared"
+        return NO_GRADIENTS
     return "" if declared or shown else "the output carries no gradient"
 
 

@@ -34,7 +34,7 @@ from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
 from headcheck.attention.unsaid import unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
-from headcheck.comparison import LawBroken, NotApplicable, require_a_graph
+from headcheck.comparison import LawBroken, NotApplicable, require_a_graph, require_gradients
 from headcheck.declarations import BASE_2, Attention
 from headcheck.layouts import moved
 from headcheck.signatures import by_place, must_be_given, no_limit, placed_only, tensors_by_name
@@ -146,8 +146,7 @@ class Edge(Abilities):
 
         None of them is expanded: how what is asked of one place is shared out among those who read it, nothing says.
         """
-        if self.declaration.gradients is False:
-            raise NotApplicable("has no gradients, as declared")
+        require_gradients(self.declaration.gradients)
         arguments = self.arguments_for(x.written_out())
         wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output

@@ -8,7 +8,7 @@ from torch import Tensor
 from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import NotApplicable, require_gradients
 
 INPUTS = ("query", "key", "value")
 
@@ -21,8 +21,7 @@ def gradients_of_places(
 
     written_out: whether they are copied after they were expanded.
     """
-    if subject.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x)
     places, readers = {}, _readers(arguments)
     for name, tensor in readers.items():

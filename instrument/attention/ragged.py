@@ -13,7 +13,7 @@ from headcheck.attention.forms import from_tiled
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import plain_tensor
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import NotApplicable, require_gradients
 
 NAMES = ("query", "key", "value")
 LONGEST = ("max_seqlen_q", "max_seqlen_k")
@@ -41,8 +41,7 @@ def gradients(
     subject: AttentionSubject, parts: Sequence[Inputs], cotangents: Sequence[Tensor]
 ) -> list[dict[str, Tensor | None]]:
     """The gradients of query, key and value of each sequence: of the sum of output x cotangent, over all of them."""
-    if subject.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    require_gradients(subject.declaration.gradients)
     arguments = _arguments(subject, parts, 0)
     wanted = subject.want_gradients(arguments, NAMES)
     output = _run(subject, parts, arguments, 0)

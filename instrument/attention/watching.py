@@ -14,7 +14,7 @@ from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import NotApplicable, require_gradients
 from headcheck.kept import graphs_followed_back
 from headcheck.layouts import memory_of, moved
 
@@ -102,7 +102,7 @@ def gradients_after_the_next_call(
 
 def recorded(subject: AttentionSubject, x: Inputs, *, log_sum_exp: bool) -> Answer:
     """What a call gives whose inputs want gradients."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x, log_sum_exp=log_sum_exp)
     subject.want_gradients(arguments)
     answer = subject.run(x, arguments)
@@ -144,7 +144,7 @@ def after_a_call_without_gradients(
     subject: AttentionSubject, x: Inputs, cotangent: Tensor
 ) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, which the same tensors wanted already in a call under torch.no_grad."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x.written_out())
     subject.want_gradients(arguments, INPUTS)
     with torch.no_grad():
@@ -195,7 +195,7 @@ def is_checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
 
 def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:
     """The gradients of query, key and value of the output of a call that is asked for log_sum_exp or weights as well."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x.written_out(), **{extra: True})
     wanted = subject.want_gradients(arguments, INPUTS)
     output = subject.run(x, arguments).output
@@ -206,7 +206,7 @@ def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[s
 
 def carries_gradients(subject: AttentionSubject, x: Inputs) -> bool:
     """Whether the output of a call does whose query, key and value want gradients."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x)
     subject.want_gradients(arguments, INPUTS)
     return subject.run(x, arguments).output.requires_grad
@@ -287,7 +287,7 @@ def gradient_of_one_given_twice(
 
 def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> Tensor | None:
     """Of the query where the loss is sum(output x cotangent), and the sum of the query's own numbers."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x)
     query = subject.want_gradients(arguments, ["query"])["query"]
     output = subject.run(x, arguments).output
@@ -303,7 +303,7 @@ def gradients_of_the_log_sum_exp(
     subject: AttentionSubject, x: Inputs, cotangent: Tensor, of_output: Tensor | None
 ) -> dict[str, Tensor | None]:
     """Of query, key and sinks: the loss is sum(log-sum-exp x cotangent), and sum(output x of_output) if it is given."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     arguments = subject.arguments_for(x, log_sum_exp=True)
     wanted = subject.want_gradients(arguments, ["query", "key", *(["sinks"] if x.sinks is not None else [])])
     answer = subject.run(x, arguments)
@@ -341,16 +341,11 @@ def _by_name(
     }
 
 
-def _require_gradients(subject: AttentionSubject) -> None:
-    if subject.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
-
-
 def _followed(
     subject: AttentionSubject, x: Inputs, arguments: Arguments, names: Collection[str] | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The output of a call, and the arguments that want a gradient: those named, or all that can."""
-    _require_gradients(subject)
+    require_gradients(subject.declaration.gradients)
     wanted = subject.want_gradients(arguments, names)
     output = subject.run(x, arguments).output
     if not output.requires_grad:

@@ -20,7 +20,15 @@ from headcheck.calling import (
     require_parameters,
     require_willing,
 )
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, forward_only, require_a_graph, within
+from headcheck.comparison import (
+    Comparison,
+    LawBroken,
+    NotApplicable,
+    forward_only,
+    require_a_graph,
+    require_gradients,
+    within,
+)
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.layouts import LAYOUTS, moved
@@ -248,8 +256,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def recorded(self, x: AnyInputs) -> Tensor:
         """The output of a call whose tensors want gradients; one without where it has none."""
-        if self.declaration.gradients is False:
-            raise NotApplicable("has no gradients, as declared")
+        require_gradients(self.declaration.gradients)
         tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
         return self.run(x, tensors).detach().to("cpu", copy=True)
 
@@ -268,8 +275,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def _with_a_graph(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """The output. NotApplicable, or LawBroken where gradients are declared: it carries none."""
-        if self.declaration.gradients is False:
-            raise NotApplicable("has no gradients, as declared")
+        require_gradients(self.declaration.gradients)
         output = self.run(x, tensors)
         asked = [name for name, each in tensors.items() if each.requires_grad]
         require_a_graph(

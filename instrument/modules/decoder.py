@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
-from headcheck.modules.masks import ROWS, WITH_CAUSAL, MaskForm, forms_to_try
+from headcheck.modules.masks import ROWS, SQUARE, WITH_CAUSAL, MaskForm, forms_to_try
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
@@ -16,8 +16,6 @@ from headcheck.recipes import option
 from headcheck.signatures import needed_by
 
 TORCH = (nn.TransformerDecoderLayer, nn.TransformerDecoder)
-SQUARE = (4, 3)
-"""Ranks of a mask that holds the causal one: (batch, 1, length, length), (batch, length, length)."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +126,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         """The mask of what is padding in x, with the causal one where the caller gives it."""
         if not self.with_causal:
             return self.masked("is_real", x.is_real)
-        seen = x.real[:, None, :] & torch.ones(x.length, x.length, dtype=torch.bool).tril()
-        seen = seen if self.forms["is_real"].rank == min(SQUARE) else seen[:, None]
-        flat = self.masked("is_real", seen.flatten(0, -2))
-        assert flat is not None
-        return flat.reshape(seen.shape)
+        return self.forms["is_real"].with_causal(x.real, self.dtype).to(self.device)
 
     def lacks(self, feature: str) -> str | None:
         if feature == "no_memory_positions":

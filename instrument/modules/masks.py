@@ -15,6 +15,8 @@ SIDES = ("right", "left")
 """On which padding may stand."""
 RANKS = (2, 4, 3)
 """(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
+SQUARE = (4, 3)
+"""Of a mask that holds the causal one: (batch, 1, length, length), (batch, length, length)."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
 ROWS = 7
@@ -48,6 +50,13 @@ class MaskForm:
         if self.kind == "number":
             return said.to(dtype)
         return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
+
+    def with_causal(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
+        """The mask with the causal one in it, (batch, length, length), or of rank 4 (batch, 1, length, length)."""
+        length = is_real.shape[1]
+        seen = is_real[:, None, :] & torch.ones(length, length, dtype=torch.bool).tril()
+        seen = seen if self.rank == min(SQUARE) else seen[:, None]
+        return self.of(seen.flatten(0, -2), dtype).reshape(seen.shape)
 
     def __str__(self) -> str:
         axes = ", ".join(("batch", *("1",) * (self.rank - 2), "length"))

@@ -135,7 +135,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     def with_causal(self) -> bool:
         """Whether the mask of the target holds the causal one."""
         if self.declaration.causal_mask is not None:
-            return bool(self.declaration.causal_mask)
+            return bool(self.declaration.causal_mask) and self.places["target_is_real"] is not None
         return "target_is_real" in self.required and self.places["target_is_real"] in WITH_CAUSAL
 
     @cached_property
@@ -313,13 +313,9 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     def _target_mask(self, x: PairInputs) -> Tensor | None:
         if not self.with_causal:
             return self._mask("target_is_real", x.target, x.target_is_real)
-        length = x.target.shape[1]
         real = torch.ones_like(x.target, dtype=torch.bool) if x.target_is_real is None else x.target_is_real
-        seen = real[:, None, :] & torch.ones(length, length, dtype=torch.bool).tril()
-        seen = seen if self.forms["target_is_real"].rank == 3 else seen[:, None]
-        flat = self.mask("target_is_real", seen.flatten(0, -2))
-        assert flat is not None
-        return flat.reshape(seen.shape)
+        dtype: torch.dtype = getattr(torch, self.dtypes[0])
+        return self.forms["target_is_real"].with_causal(real, dtype).to(self.device)
 
 
 def _plain(batch: int, source_len: int, target_len: int) -> PairInputs:

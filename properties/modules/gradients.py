@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.given import one_in
 from headcheck.laws import law
 from headcheck.modules.noise import scaled
@@ -44,8 +44,7 @@ def _long(case: AnyCase, /) -> AnyCase:
 )
 def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """The gradient of the weights, along a random direction, is the slope that small steps show, in training too."""
-    if module.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    require_gradients(module.declaration.gradients)
     module = in_either_mode(module, x)
     weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
     output = module.output(x)
@@ -78,8 +77,7 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
 )
 def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """The gradient of the input, along a random direction, is the slope that small steps show, in training too."""
-    if module.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    require_gradients(module.declaration.gradients)
     module = in_either_mode(module, x)
     given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
     leaves = {name: each.clone().requires_grad_() for name, each in given.items()}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, same
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, require_gradients, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
@@ -197,8 +197,7 @@ def a_sequence_of_padding_only_spoils_no_other(module: Module, x: StateInputs) -
 )
 def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateInputs) -> Comparison:
     """Where a sequence of nothing but padding gives finite states, those of the others have finite gradients."""
-    if module.declaration.gradients is False:
-        raise NotApplicable("has no gradients, as declared")
+    require_gradients(module.declaration.gradients)
     assert module.module is not None
     more = x.picked(torch.tensor([*range(len(x.x)), 0]))
     real = more.real
