@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # The homes below once more, for who checks types.
     from headcheck.arithmetic import Arithmetic as Arithmetic
     from headcheck.declarations import Attention as Attention
+    from headcheck.engine import Profile as Profile
+    from headcheck.errors import HeadcheckError as HeadcheckError
     from headcheck.functions.layer_norm import LayerNorm as LayerNorm
     from headcheck.functions.rms_norm import RMSNorm as RMSNorm
     from headcheck.functions.rotary_inputs import Rotary as Rotary
@@ -34,8 +36,10 @@ _HOMES = {
     "CausalLM": "headcheck.modules.causal_lm",
     "Decoder": "headcheck.modules.decoder",
     "Encoder": "headcheck.modules.encoder",
+    "HeadcheckError": "headcheck.errors",
     "LayerNorm": "headcheck.functions.layer_norm",
     "MultiHeadAttention": "headcheck.modules.multi_head.conventions",
+    "Profile": "headcheck.engine",
     "RMSNorm": "headcheck.functions.rms_norm",
     "Rotary": "headcheck.functions.rotary_inputs",
     "Seq2Seq": "headcheck.modules.seq2seq",

@@ -120,7 +120,10 @@ def _require_no_other(
 def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
     """Judge one law on one case, as it was printed; the row's counterexample shows what was compared.
 
+    case: 'kv_len=2 is_causal=true seed=7', in any order; what it leaves out is at its default. Where the law does not
+    speak of it, the row is not-applicable, with the reason.
     options: those of `verify` that say how the subject is called: role, profile, seed, dtype, device, declare, timeout.
+    HeadcheckError: the subject, the law or the case cannot be had.
     """
     _require_no_other(replay, options, make_plan)
     plan = make_plan(subject, **options)
@@ -136,7 +139,10 @@ def probe(
     declare: Declared = (),
     timeout: float | None = None,
 ) -> Any:
-    """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste."""
+    """Find out a subject's conventions on tiny inputs; printed, the result is the declaration to paste.
+
+    The arguments are those of `verify`. HeadcheckError: the subject cannot be had, or no call of it works.
+    """
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
 

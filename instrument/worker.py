@@ -79,19 +79,30 @@ def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Probe the subject; an answer in words."""
     from headcheck.judging import probe
 
+    def found() -> str:
+        return str(
+            probe(
+                plan.subject,
+                role=plan.role,
+                device=plan.device,
+                declare=plan.declared,
+                timeout=plan.timeout_s,
+            )
+        )
+
+    answer_once(found, connection, other_end)
+
+
+def answer_once(answer: Callable[[], str], connection: Connection, other_end: Connection) -> None:
+    """The inside of a process that has one thing to tell, as `processes.answer_apart` hears it."""
     other_end.close()
     leave_the_terminal()
     try:
-        found = probe(
-            plan.subject,
-            role=plan.role,
-            device=plan.device,
-            declare=plan.declared,
-            timeout=plan.timeout_s,
-        )
-        connection.send(("answer", str(found)))
+        connection.send(("answer", answer()))
     except HeadcheckError as problem:
         connection.send(("refused", str(problem)))
+    except DeviceLost as lost:
+        connection.send(("refused", f"the subject left the device unusable: {lost}"))
     except Exception as problem:  # noqa: BLE001 - the parent tells what it was.
         connection.send(("bug", _traced(problem)))
 

@@ -1,7 +1,6 @@
 """What a subject is seen to do, in a process of its own: its conventions on tiny inputs, and which kernels run."""
 
 import json
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
@@ -18,7 +17,7 @@ from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.plan import Plan
 from headcheck.processes import answers_apart
 from headcheck.roles import role
-from headcheck.worker import leave_the_terminal
+from headcheck.worker import answer_once
 
 LIMIT_S = 300.0
 """Seconds that the observation of one subject may take; it may compile."""
@@ -49,14 +48,7 @@ def observed(plans: Sequence[Plan], processes: int) -> Iterator["Observation | s
 
 def observe(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """The inside of that process."""
-    other_end.close()
-    leave_the_terminal()
-    try:
-        connection.send(("answer", json.dumps(asdict(_observation(plan)), default=str)))
-    except HeadcheckError as problem:
-        connection.send(("refused", str(problem)))
-    except Exception:  # noqa: BLE001 - the parent tells what it was.
-        connection.send(("bug", traceback.format_exc()))
+    answer_once(lambda: json.dumps(asdict(_observation(plan)), default=str), connection, other_end)
 
 
 def _observation(plan: Plan) -> Observation:

@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
         declare=arguments.declare,
         timeout=arguments.timeout,
     )
-    print(answer_apart(plan, try_out, PROBING_S))
+    print(answer_apart(plan, try_out, max(PROBING_S, arguments.timeout or 0.0)))
     return 0
