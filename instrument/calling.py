@@ -351,13 +351,22 @@ def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _is_an_option(parameter: inspect.Parameter | None, *, of_a_size: bool) -> bool:
-    """Whether its default is none that an axis or a tensor has: a flag, a word, a count such as block=128, a factor.
+OTHER_THINGS = ("mask", "valid", "lengths", "residual", "dim", "axis")
+"""Words in the names of what may be left out, and is not asked for by place where its own names lack them."""
 
-    of_a_size: whether a small number is asked for, such as an eps.
+
+def _is_an_option(parameter: inspect.Parameter | None, aliases: Sequence[str]) -> bool:
+    """Whether it may be left out, and its name or default is none of what is asked for: mask=None where that is an axis,
+    a flag, a word, a count such as block=128, or a factor where that is no small number, such as an eps.
+
+    aliases: names of what is asked for.
     """
-    default = parameter.default if parameter is not None else None
-    factor = isinstance(default, float) and not of_a_size
+    if parameter is None or parameter.default is parameter.empty:
+        return False
+    if any(word in parameter.name and not any(word in name for name in aliases) for word in OTHER_THINGS):
+        return True
+    default = parameter.default
+    factor = isinstance(default, float) and "eps" not in aliases
     return isinstance(default, bool | str) or factor or (isinstance(default, int) and default > 1)
 
 
@@ -373,7 +382,7 @@ def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int
     if named is not None:
         by_place = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
         return list(parameters).index(named) if by_place else named
-    if _is_an_option(next(islice(parameters.values(), place, None), None), of_a_size="eps" in aliases):
+    if _is_an_option(next(islice(parameters.values(), place, None), None), aliases):
         return None
     kinds = [each.kind for each in parameters.values()]
     if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):

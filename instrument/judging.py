@@ -332,5 +332,7 @@ def undisturbed() -> Iterator[None]:
         if str(torch.get_default_device()) != "cpu":
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(generators_restored())
+        import headcheck.console  # noqa: F401 - rich, for who prints the verdict: it draws from Python's generator
+
         stack.enter_context(usual_settings())
         yield

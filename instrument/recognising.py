@@ -76,20 +76,21 @@ def _needs_nothing(attribute: type) -> bool:
 
 def _parameters(function: Any) -> list[inspect.Parameter] | None:
     """What a callable takes; None where that cannot be known, as of some functions of C."""
-    try:
-        return [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):
-        return None
+    from headcheck.signatures import parameters_of
+
+    found = parameters_of(function)
+    return None if found is None else [*found.values()]
 
 
 def _attention(attribute: Any) -> str:
     """'attention'; SubjectError if what it takes cannot be query, key and value."""
     kind = attribute if isinstance(attribute, type) else type(attribute)
     of_module = is_module_class(kind)
-    takes = _parameters(kind.forward if of_module else attribute)  # type: ignore[attr-defined]  # modules have it
+    unbound = of_module and isinstance(attribute, type)
+    takes = _parameters(attribute.forward if unbound else attribute)
     if takes is None:
         return "attention"
-    takes = takes[of_module:]  # without self
+    takes = takes[unbound:]  # without self
     names = [each.name for each in takes]
     if of_module:
         likely = "" if _module_may_attend(takes) else _likely_roles(kind.__name__, names)

@@ -22,7 +22,22 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
+        return _scripted(function)
+
+
+def _scripted(function: Any) -> dict[str, inspect.Parameter] | None:
+    """The parameters of a function of TorchScript, whose schema tells what its signature does not; None of others."""
+    schema = getattr(function, "schema", None)
+    if not isinstance(schema, torch._C.FunctionSchema):  # noqa: SLF001 - it has no public name
         return None
+    return {
+        each.name: inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=each.default_value if each.has_default_value() else inspect.Parameter.empty,
+        )
+        for each in schema.arguments
+    }
 
 
 def needed_by(function: Callable[..., Any]) -> list[str] | None:

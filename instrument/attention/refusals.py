@@ -56,6 +56,30 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
     return refused
 
 
+def answered_elsewhere(trial: AttentionSubject, refused: Iterable[str]) -> list[str]:
+    """Of the features that a plain call refuses those that another call has: a window of keys before, or beside
+    is_causal, several key heads.
+    """
+    plain = willing(trial, trial.dtypes[0])
+    if plain is None:
+        return []
+    causal = [plain.but(is_causal=True)] if trial.has("is_causal") else []
+    ways = {
+        "grouped_heads": [plain.but(heads=4, kv_heads=2)],
+        "window": [each.but(window=(left, 0)) for each in (plain, *causal) for left in (1, None)],
+        "softcap": [each.but(softcap=5.0) for each in causal],
+        "sinks": [each.but(sinks=True) for each in causal],
+        "alibi": [each.but(alibi=True) for each in causal],
+    }
+    ways["window"] += [each.but(window=(1, 1)) for each in causal]
+    return [
+        feature
+        for feature in refused
+        if (cases := ways.get(feature))
+        and _failure_of_all(trial, [built(trial, each) for each in cases]) is None
+    ]
+
+
 def _refuses(trial: AttentionSubject, feature: str, failure: Failure | None) -> bool:
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
     if feature in OTHER_KIND:

@@ -325,10 +325,12 @@ class _Trial:
 
 def refuses_a_size(problem: BaseException) -> bool:
     """Whether an exception says that such sizes are not taken; others are for the laws to tell."""
-    if isinstance(problem, RuntimeError) and not isinstance(problem, NotImplementedError):
-        raised = type(problem) is RuntimeError and was_raised(problem)
-        return raised or bool(SAYING_SO.search(str(problem)))
-    return isinstance(problem, REFUSALS)
+    if isinstance(problem, NotImplementedError):
+        return True
+    if not isinstance(problem, (RuntimeError, *REFUSALS)):
+        return False
+    raised = type(problem) in (RuntimeError, *REFUSALS) and was_raised(problem)
+    return raised or bool(SAYING_SO.search(str(problem)))
 
 
 def _said(problem: BaseException) -> str:

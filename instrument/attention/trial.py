@@ -15,7 +15,7 @@ from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.layout_shown import as_laid_out
 from headcheck.attention.mask_shapes_shown import PLAINLY, as_masked
 from headcheck.attention.merging import in_sixteen_bits_too
-from headcheck.attention.refusals import refused_by
+from headcheck.attention.refusals import answered_elsewhere, refused_by
 from headcheck.attention.returning import as_returned
 from headcheck.attention.rounding import arithmetic_of
 from headcheck.attention.sizes_shown import as_sized
@@ -99,10 +99,15 @@ def _masks(trial: AttentionSubject) -> Iterable[str]:
 
 def _refusals(trial: AttentionSubject) -> Iterable[str]:
     """Features that are refused, and a kind of mask that is read as the other one."""
-    trial.refused.update(refused_by(trial))
+    refused = refused_by(trial)
+    notes = []
+    for feature in answered_elsewhere(trial, refused):
+        trial.declaration = trial.declaration.but(may_refuse=True)
+        notes.append(f"{feature}: some calls are refused, which are not asked for ({refused.pop(feature)})")
+    trial.refused.update(refused)
     if trial.arguments.get("attn_mask") != OF_TORCH and (kind := read_as_the_other(trial)):
         trial.refused[kind] = f"{FEATURES[kind].absent}{PLAINLY} it has another effect than torch's"
-    return ()
+    return notes
 
 
 def _groups(trial: AttentionSubject) -> Iterable[str]:

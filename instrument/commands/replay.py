@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {line}")
     if row.outcome == "holds":
         print(
-            "the law holds on this case; where it broke before, it took the calls that came before it, or chance"
+            "the law holds on this case; where it broke before, that is mended, or it took chance or the calls before it"
         )
         return 0
     print("the law is broken by this case")

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
+from torch.nn.parameter import is_lazy
+
+from headcheck.errors import SubjectError
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module | None)
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -105,7 +108,14 @@ def takes_hooks(part: nn.Module) -> bool:
 
 
 def aliased(module: nn.Module) -> str:
-    """The names of two parameters whose numbers stand in the same memory: 'a and b', or nothing."""
+    """The names of two parameters whose numbers stand in the same memory: 'a and b', or nothing.
+
+    SubjectError: some have no numbers yet, as those of torch.nn.LazyLinear.
+    """
+    if any(map(is_lazy, module.parameters())):
+        raise SubjectError(
+            "layers of it learn their sizes in the first call: name a function that makes it and calls it once"
+        )
     names: dict[tuple[int, torch.Size], str] = {}
     for name, each in module.named_parameters():
         first = names.setdefault((each.data_ptr(), each.shape), name)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
 from headcheck.calling import POSITIONAL, SubjectRaised
@@ -36,7 +37,9 @@ KEPT = (
 FLAGS = ("use_cache", "use_kv_cache", "return_cache", "return_kv_cache", "return_past")
 """Names of flags that ask for it."""
 OTHER_LOGITS = "other logits"
-OF_OTHER_THINGS = re.compile("label|target|return|output|embed|train|drop")
+OF_OTHER_THINGS = re.compile(
+    "label|target|return|output|embed|train|drop|temperature|top_|token_type|segment|head_mask|loss|ignore|generator|eos"
+)
 """What stands in the names of arguments that do not say where new tokens stand."""
 
 
@@ -111,9 +114,10 @@ def find(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[st
     if why == OTHER_LOGITS and _is_called_in_no_other_way(model, x):
         return [f"{place} is judged as a cache that was returned last; declare step where it is another"]
     if why:
+        told = ", and is where it is told position_ids" if _is_right_if_told(model, x) else ""
         model.step = None
         return [
-            f"{place} is not judged: as a cache that was returned last, it is not right ({why}); declare step"
+            f"{place} is not judged: as a cache that was returned last, it is not right ({why}){told}; declare step"
         ]
     forms = [Found("all"), Found("new")] if model.has("left_padding") else []
     said = {form: _wrong(model, padded, form) for form in forms}
@@ -136,11 +140,25 @@ def _wrong(model: CausalLMSubject, x: TokenInputs, step: Found) -> str:
         return str(problem)
 
 
+def _is_right_if_told(model: CausalLMSubject, x: TokenInputs) -> bool:
+    """Whether a cache is right where the caller says at which positions new tokens stand."""
+    if not model.places["position_ids"]:
+        return False
+    before, told = model.step, x.but(is_real=torch.ones_like(x.tokens, dtype=torch.bool))
+    right = not all(_wrong(model, told, Found(of)) for of in ("all", "new"))
+    model.step = before
+    return right
+
+
 def _is_called_in_no_other_way(model: CausalLMSubject, x: TokenInputs) -> bool:
     """Whether no parameter could say where new tokens stand, and giving all tokens again beside a cache is not right."""
     _, *others = parameters_of(model.function) or ("",)
-    known = {model.places[name] for name in ("is_real", "targets", "past_key_values", "use_cache")}
+    known = {
+        model.places[name] for name in ("is_real", "targets", "past_key_values", "use_cache", "position_ids")
+    }
     if not all(name in known or OF_OTHER_THINGS.search(name) for name in others):
+        return False
+    if _is_right_if_told(model, x):
         return False
     try:
         _, cache = Found()(model, model.given(x.tokens[:, :-1]), None, None)

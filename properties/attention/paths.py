@@ -19,19 +19,21 @@ from headcheck.laws import law
     share=0.3,
 )
 def every_call_carries_gradients_or_none_does(attention: AttentionSubject, x: Inputs) -> Comparison | None:
-    """Where the output of a plain call carries a gradient, so does that of any other call."""
+    """Where the output of any call carries a gradient, so does that of a plain one, and of any other."""
     plain = x.but(attn_mask=None, window=None, softcap=None, sinks=None, alibi_slopes=None, is_causal=False)
     plain = plain.but(**attention.declaration.always)
     if x.dead_rows.any():
         return None
-    if not watching.carries_gradients(attention, plain):
-        raise NotApplicable("the output carries no gradient")
-    calls = {"this call": x}
+    calls = {"a plain call": plain, "this call": x}
     if attention.has("rectangular"):
         calls["a call with a single query"] = plain.but(query=x.query[:, :, :1])
-    silent = [name for name, call in calls.items() if not watching.carries_gradients(attention, call)]
+    carries = {name: watching.carries_gradients(attention, call) for name, call in calls.items()}
+    silent = [name for name in calls if not carries[name]]
+    if len(silent) == len(calls):
+        raise NotApplicable("the output carries no gradient")
     if silent:
-        raise LawBroken(f"the output of {silent[0]} carries no gradient, that of a plain call does")
+        speaking = next(name for name in calls if carries[name])
+        raise LawBroken(f"the output of {silent[0]} carries no gradient, that of {speaking} does")
     return none("outputs without a gradient")
 
 
