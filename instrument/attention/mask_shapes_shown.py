@@ -53,9 +53,8 @@ def _narrowed(trial: AttentionSubject, unlike: Case) -> tuple[Attention, list[st
         trial, PLAIN.but(dtype=unlike.dtype, mask=unlike.mask, mask_form=unlike.mask_form), WHOLE_MASKS
     )
     smaller = _failures(trial, unlike, FOUR_AXES[1:])
-    there = (
-        trial.device != "cpu"
-    )  # Kernels of a device refuse masks that are expanded; here that is for laws to say.
+    # Kernels of a device refuse masks that are expanded; on the CPU that is for laws to say.
+    there = trial.device != "cpu"
     by_strides = {shape: why for shape, why in smaller.items() if there and NAMES_STRIDES.search(str(why))}
     if whole["bhqk"] is None and all(refuses_an_argument(each, "mask") for each in smaller.values()):
         why = next(iter(smaller.values()))
