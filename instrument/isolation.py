@@ -225,6 +225,8 @@ class Workers:
                     return self._failed(worker, content)
                 elif kind == "refused":
                     self._end(worker)
+                    if worker.task:  # The user's own case cannot be had.
+                        raise SubjectError(content)
                     self._cannot_go_on(SubjectError(content))
                     break
                 else:
