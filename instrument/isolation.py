@@ -44,8 +44,10 @@ class Limits:
     """Seconds after the profile's limit, which reaches Python code only, until the process is ended."""
     import_s: float = 600.0
     """Seconds to import a subject, which may compile itself."""
-    prepare_s: float = 120.0
-    """Seconds for the small cases on which a subject is tried before it is judged."""
+    answer_s: float = 120.0
+    """Seconds without an answer to any of the small cases on which a subject is tried before it is judged."""
+    prepare_s: float = 600.0
+    """Seconds for all of them: a subject may compile itself for each."""
 
 
 @dataclass
@@ -57,6 +59,8 @@ class _Worker:
     since: Stopwatch
     """From when it last reported."""
     loaded: Introduction | None = None
+    preparing: Stopwatch | None = None
+    """From when it had been imported."""
     answered: bool = False
     """Whether a call of the subject has come back."""
     ready: Introduction | None = None
@@ -203,7 +207,7 @@ class Workers:
             return worker.task.law.name
         if worker.ready:
             return ""
-        if worker.loaded:
+        if worker.preparing:
             return f"trying the subject on small cases, {self._to_prepare_s(worker):g} s at most"
         return f"importing the subject, {self.limits.import_s:g} s at most"
 
@@ -240,6 +244,7 @@ class Workers:
         """A worker tells how far it is on the way to its first law."""
         if kind == "loaded":
             worker.loaded, worker.size = content, resident(worker.process.pid)
+            worker.preparing = worker.since
         elif kind == "answered":
             worker.answered = True
         elif kind == "ready":
@@ -277,18 +282,26 @@ class Workers:
     def _late(self, worker: _Worker) -> str:
         """By how much a worker oversteps its limit of time, if it does."""
         if worker.ready:
-            if not worker.task:
-                return ""
-            allowed = worker.limit_s
+            limits = [(worker.since, worker.limit_s)] if worker.task else []
+        elif worker.preparing:
+            limits = [
+                (worker.since, self._to_answer_s(worker)),
+                (worker.preparing, self._to_prepare_s(worker)),
+            ]
         else:
-            allowed = self._to_prepare_s(worker) if worker.loaded else self.limits.import_s
-        late = worker.since.seconds > allowed + self.limits.grace_s
-        return f"did not return within {allowed:g} s" if late else ""
+            limits = [(worker.since, self.limits.import_s)]
+        late = (allowed for since, allowed in limits if since.seconds > allowed + self.limits.grace_s)
+        return next((f"did not return within {allowed:g} s" for allowed in late), "")
+
+    def _to_answer_s(self, worker: _Worker) -> float:
+        """Seconds without an answer to a small case; for the first call what the user says, if anything."""
+        timeout_s = self.plan.timeout_s or 0.0
+        return timeout_s if timeout_s and not worker.answered else max(timeout_s, self.limits.answer_s)
 
     def _to_prepare_s(self, worker: _Worker) -> float:
-        """Seconds for all small cases; for the first call what the user says, if anything."""
-        timeout_s = self.plan.timeout_s or 0.0
-        return timeout_s if timeout_s and not worker.answered else max(timeout_s, self.limits.prepare_s)
+        """Seconds for all small cases; until the first answer as long as it may take."""
+        allowed = self._to_answer_s(worker)
+        return max(allowed, self.limits.prepare_s) if worker.answered else allowed
 
     def _lost(self, worker: _Worker, why: str, *, hung: bool = False) -> LawResult | None:
         """A worker is gone, or has to go: what that says of the subject."""
@@ -309,7 +322,7 @@ class Workers:
         if not worker.loaded:
             self._cannot_go_on(SubjectError(f"the subject cannot be imported: {why}"))
         elif not worker.ready and not worker.answered:
-            first = never_returned(self._to_prepare_s(worker)) if hung else ""
+            first = never_returned(self._to_answer_s(worker)) if hung else ""
             first = first or f"the subject cannot be called: {why} in its first and plainest call"
             self._cannot_go_on(SubjectError(first))
         elif not worker.ready:

@@ -1,6 +1,6 @@
 """The inside of a process that judges laws (`headcheck.isolation` is the outside).
 
-It reports in pairs: ("loaded", Introduction), ("answered", "") once a call of the subject has come back,
+It reports in pairs: ("loaded", Introduction), ("answered", "") while calls of the subject come back,
 ("ready", Introduction), ("refused", why), then for each law that it is given
 ("case", (case, seconds that it may take)) before each example, and ("row", LawResult), ("raised", what),
 ("lost", how the device became unusable) or ("bug", traceback); ("trying", "") is a sign of life.
@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -35,6 +36,8 @@ from headcheck.verdict import LawResult
 
 TRIES = 120
 """So many simpler cases are tried at most on the way from a fatal case to the smallest; each costs a fork."""
+SIGN_OF_LIFE_S = 0.2
+"""Calls that come back are told of no more often."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,8 @@ def _prepared(plan: Plan, connection: Connection) -> Prepared | None:
     try:
         loaded = plan.loaded()
         connection.send(("loaded", loaded.introduction()))
-        _tell_of_the_first_answer(connection)
-        prepared = _watched(loaded.prepared(), connection)
+        with _telling_of_answers(connection):
+            prepared = _watched(loaded.prepared(), connection)
         connection.send(("ready", prepared.introduction))
         return prepared
     except HeadcheckError as problem:
@@ -169,12 +172,22 @@ def _watched(prepared: Prepared, connection: Connection) -> Prepared:
     return prepared
 
 
-def _tell_of_the_first_answer(connection: Connection) -> None:
+@contextmanager
+def _telling_of_answers(connection: Connection) -> Iterator[None]:
+    """The parent hears that calls come back, the first at once and then now and again: each may have to compile."""
+    told = -math.inf
+
     def tell() -> None:
-        Clock.on_return = staticmethod(lambda: None)
-        connection.send(("answered", ""))
+        nonlocal told
+        if (now := time.monotonic()) > told + SIGN_OF_LIFE_S:
+            told = now
+            connection.send(("answered", ""))
 
     Clock.on_return = staticmethod(tell)
+    try:
+        yield
+    finally:
+        Clock.on_return = staticmethod(lambda: None)
 
 
 def _answer(
@@ -183,7 +196,8 @@ def _answer(
     """What became of a task; a subject met for the first time is prepared first."""
     try:
         if task.subject not in known:
-            known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
+            with _telling_of_answers(connection):
+                known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
         return "row", task.fatal or task.law.not_applicable(str(problem))

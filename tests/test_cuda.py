@@ -56,6 +56,23 @@ def test_the_family_agrees(device: str) -> None:
     assert not [row.reason for row in broken]
 
 
+def test_sliding_windows_agree(device: str) -> None:
+    """A window as a BlockMask, as a band of booleans, and as the few keys that each query sees.
+
+    The band is left out on a device: a query that sees no key gets the mean of the values there (docs/cuda.md).
+    """
+    names = (
+        "reference-window",
+        "torch-flex-block",
+        "torch-flex" if device == "cuda" else "torch-sdpa-window",
+    )
+    plan = make_plan(names[0], profile=PROFILES["quick"], device=device, dtype="float32")
+    verdict = judge_family(names, plan, laws=("accuracy/output-is", "windows/", "pairs/"))
+    assert not [row.reason for row in verdict.rows if row.outcome == "breaks"]
+    windows = [row for row in verdict.rows if "window" in row.id and row.outcome == "holds"]
+    assert windows, "no law about windows was asked"
+
+
 def test_large_shapes_stay_within_the_bound(device: str) -> None:
     """Lengths off every block boundary and head dims of 64 to 256: the largest error over its bound."""
     name = lane(device, "torch-sdpa-flash")[0]

@@ -300,11 +300,29 @@ def test_a_dtype_that_hangs_does_not_hide_the_others() -> None:
             loop_in_python()
         return scaled_dot_product_attention(query, key, value, attn_mask)
 
-    with Workers(make_plan(attention, profile=TINY), limits=replace(STRICT, prepare_s=2.0)) as workers:
+    with Workers(make_plan(attention, profile=TINY), limits=replace(STRICT, answer_s=2.0)) as workers:
         verdict = judged_apart(workers, LAWS)
     assert {row.outcome for row in verdict.laws} == {"holds"}
     hung = "did not return within 2 s when all dtypes were tried"
     assert verdict.unfinished == f"judged in float32 only: {hung}"
+
+
+def test_small_cases_may_take_long_together() -> None:
+    """A kernel may compile itself for each: it is given up when no answer comes, or after a longer time in all."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        time.sleep(0.03)
+        return scaled_dot_product_attention(query, key, value)
+
+    plan = make_plan(attention, profile=TINY, declare={"deterministic": False})
+    for prepare_s, said in (
+        (60.0, ""),
+        (2.5, "no law could be judged: did not return within 2.5 s when it was first tried"),
+    ):
+        limits = replace(STRICT, grace_s=0.0, answer_s=2.0, prepare_s=prepare_s)
+        with Workers(plan, limits=limits) as workers:
+            verdict = judged_apart(workers, (ONE_KEY,))
+        assert verdict.unfinished == said, prepare_s
 
 
 def test_a_dtype_that_crashes_does_not_hide_the_others() -> None:

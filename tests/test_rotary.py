@@ -299,3 +299,53 @@ def test_as_many_dims_are_turned_as_there_are_frequencies_for() -> None:
     with pytest.raises(SubjectError, match=r"has 2 angles, and dims=\(8,\) with rotary_dim=8 has 4 pairs"):
         Rotary(rotary, frequencies=(1.0, 0.1), dims=(8,), rotary_dim=8)
     assert Rotary(rotary, frequencies=(1.0, 0.1), dims=(8,)).turned == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "tables", "layout", "pairing"),
+    [
+        ("by-tables-of-each", "bsd-doubled", "bhsd", "half"),
+        ("by-halves-of-tables", "bsd-half", "bhsd", "interleaved"),
+        ("by-complex-tables", "sd-complex", "bshd", "interleaved"),
+        ("by-tables-with-an-axis", "b1sd-doubled", "bhsd", "half"),
+    ],
+)
+def test_the_form_of_tables_is_found_out(name: str, tables: str, layout: str, pairing: str) -> None:
+    """By the first in which a plain call is right; what is found can be declared, and is then no news."""
+    subject, notes = right(name)
+    assert subject.tables is not None
+    assert (subject.tables.form, subject.layout, subject.pairing) == (tables, layout, pairing)
+    assert any(note.startswith(f"tables: {tables}, as found") for note in notes)
+    assert role.found(subject)["tables"] == tables
+    declared, notes = prepared(RIGHT[f"rotary/{name}"].declaration().but(tables=tables))
+    assert declared.tables == subject.tables
+    assert not any(note.startswith("tables: ") for note in notes)
+
+
+def test_tables_of_the_first_sequence_alone_are_told() -> None:
+    """Whether tables of each sequence are meant, nobody can see: a note names the declaration."""
+
+    def first(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if cos.ndim > 3:
+            raise ValueError("tables are (length, dim) or (batch, length, dim)")
+        cos, sin = (each[0] if each.ndim == 3 else each for each in (cos, sin))
+        back, front = x.chunk(2, dim=-1)
+        return x * cos + torch.cat((-front, back), dim=-1) * sin
+
+    subject, notes = prepared(Rotary(first))
+    assert subject.tables is not None
+    assert subject.tables.form == "sd-doubled"
+    assert any("--declare tables=bsd-doubled makes that a broken law" in str(note) for note in notes)
+    assert subject.lacks("batched_positions")
+    held, _ = prepared(Rotary(first, tables="bsd-doubled"))
+    assert held.has("batched_positions")
+
+
+def test_positions_beside_tables_are_no_tables_call() -> None:
+    """What takes them by a table of its own is called otherwise, and the message says so."""
+
+    def indexed(x: Tensor, cos: Tensor, sin: Tensor, position_ids: Tensor) -> Tensor:
+        return x * cos[position_ids] + sin[position_ids]
+
+    with pytest.raises(SubjectError, match=r"put a function around it \(docs/adapting.md"):
+        prepared(Rotary(indexed))

@@ -50,3 +50,19 @@ def test_a_declared_form_is_held_to() -> None:
     assert verify(declared, laws="cold-limit", profile="quick").verdict == "breaks"
     with pytest.raises(SubjectError, match="exponents"):
         Softmax(torch.softmax, exponents="sums")  # type: ignore[arg-type]
+
+
+def test_a_scale_is_asked_for_by_its_name() -> None:
+    """What stands in its place may be anything, and is named where it is left alone."""
+
+    def other(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.softmax(x, dim, dtype=dtype)
+
+    subject, notes = role.prepare(Softmax(other), dtypes=("float32",), device="cpu", seed=0)
+    assert subject.lacks("scale") == "has no argument for a scale"
+    assert "parameters not recognised, left at their defaults: dtype; what they do is not judged" in notes
+    for name in ("with-a-scale", "scaled-where-it-is"):
+        declared = RIGHT[f"softmax/{name}"].declaration()
+        subject, notes = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
+        assert subject.has("scale")
+        assert not any("not recognised" in note for note in notes)

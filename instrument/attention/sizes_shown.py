@@ -26,6 +26,8 @@ LONGER = (*LENGTHS, 384, 512, 768, 1024, 2048, 4096)
 SHORTEST = 16
 """Of a limit that is one: who takes fewer refuses most calls, which is for laws to tell."""
 FIRST_DIMS, FIRST_LENGTHS, BEYOND = (3, 320), (1, 17, 96), 4097
+BELOW_A_LIMIT = (5, 20, 33, 80, 129)
+"""Where these are taken, all are that are no larger than the largest; of a kernel that compiles each call is dear."""
 BLOCKS = (16, 32, 64, 128)
 """Blocks of which some kernels take a part where all of a sequence is shorter: min(64, length) divides the length."""
 WHOLE_BLOCKS = (
@@ -281,8 +283,14 @@ class _Trial:
         return self.declaration.but(**changes), notes
 
     def _dims_refused(self, length: int) -> dict[tuple[int, int], str]:
-        if not self.refusals([(length, dim) for dim in FIRST_DIMS]):
+        first = self.refusals([(length, dim) for dim in FIRST_DIMS])
+        if not first:
             return {}
+        if {dim for _, dim in first} == {FIRST_DIMS[-1]}:  # A limit, by all signs: a few calls show it.
+            taken = (dim for dim in reversed(DIMS) if not self.refusals([(length, dim)]))
+            limit = next(taken, FIRST_DIMS[0])
+            if not self.refusals([(length, dim) for dim in BELOW_A_LIMIT if dim < limit]):
+                return self.refusals([(length, dim) for dim in DIMS if dim > limit])
         return self.refusals([(length, dim) for dim in DIMS])
 
     def _lengths_refused(self, dim: int) -> dict[tuple[int, int], str]:

@@ -19,6 +19,7 @@ from headcheck.formats import formats_of
 from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.modules.copying import on_device
+from headcheck.signatures import left_at_defaults, not_recognised, parameters_of
 from headcheck.verdict import IF_MEANT, Hint
 
 AnyCase = TypeVar("AnyCase", bound=FunctionCase)
@@ -142,7 +143,13 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             for dtype in subject.dtypes:
                 arithmetic[dtype], note = self._arithmetic(subject, dtype, seed)
                 notes += [note] if note else []
-            return subject, [*notes_of_copy, *found, *notes, *self.notes(subject)]
+            return subject, [
+                *notes_of_copy,
+                *found,
+                *notes,
+                *self.notes(subject),
+                *_left_at_defaults(subject),
+            ]
 
     def _carries_gradients(self, subject: FunctionSubject[AnyInputs]) -> bool:
         """Whether the output of some call does."""
@@ -252,6 +259,20 @@ def plainly(x: AnyInputs) -> AnyInputs:
     """The inputs with a weight of ones, and a bias of zeros, where there are any."""
     plain = {"weight": torch.ones_like, "bias": torch.zeros_like}
     return x.but(**{name: plain[name](each) for name, each in x.tensors.items() if name in plain})
+
+
+def _left_at_defaults(subject: FunctionSubject[Any]) -> list[str]:
+    """Which parameters nothing is given to, as neither the role nor the declaration knows them."""
+    function = subject.declaration.function
+    parameters = [*(parameters_of(function) or {}).values()]
+    by_place = [
+        parameters[place].name
+        for place in subject.places.values()
+        if isinstance(place, int) and place < len(parameters)
+    ]
+    unknown = not_recognised(function, [*by_place, *subject.places.values()], 1)
+    unknown = [each for each in unknown if each.default is not each.empty]
+    return [f"{left_at_defaults(unknown)}; what they do is not judged"] if unknown else []
 
 
 class _Taking:

@@ -14,6 +14,7 @@ from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
 from headcheck.functions.rotary_inputs import Rotary, RotaryCase, RotaryInputs
+from headcheck.functions.rotary_tables import Tables, find_tables
 from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.numbers import below
@@ -47,6 +48,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         self.rotary_share: int | float = declaration.turned or 1.0
         self.dims: tuple[int, ...] = declaration.dims or ()
         self.furthest = declaration.max_position or FURTHEST
+        self.tables: Tables | None = None
+        """What it is given in place of positions, if anything."""
         self.avoids: tuple[str, ...] = ()
         """Layouts that it refuses: one law asks for them, drawn cases do not."""
         self.consecutive = False
@@ -80,6 +83,23 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
             positions = positions.expand(x.x.shape[0], -1).contiguous()
         asked = x.pairing == "interleaved" if x.case.pairing != "declared" else None
         return {"positions": positions.to(self.device), "base": x.case.base or None, "interleaved": asked}
+
+    def arguments_of(
+        self, x: RotaryInputs, tensors: Mapping[str, Tensor]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        if self.tables is None:
+            return super().arguments_of(x, tensors)
+        angles = self.angles(x)[:, 0].expand(x.x.shape[0], -1, -1).to(self.device)
+        return self.tables.arguments(tensors["x"], angles, self._heads)
+
+    def received(self, x: RotaryInputs, returned: Any) -> Tensor:
+        if self.tables is not None:
+            returned = self.tables.joined(returned, self._heads, x.x.shape[self._heads])
+        return super().received(x, returned)
+
+    @property
+    def _heads(self) -> int:
+        return self.layout.index("h")
 
     def tensors_for(self, x: RotaryInputs) -> dict[str, Tensor]:
         return super().tensors_for(x.but(x=self._turned(x.x)))
@@ -200,13 +220,14 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
     cure = "say its role with --role, or the dim of x that it takes: --declare dims=64"
 
     def find_out(self, subject: RotarySubject) -> list[str]:
-        return find_out(subject)
+        return [*find_tables(subject), *find_out(subject)]
 
     def conventions(self, subject: RotarySubject) -> dict[str, Any]:
         settled: dict[str, Any] = {
             "base": subject.base if subject.declaration.frequencies is None else None,
             "pairing": subject.pairing,
             "dims": subject.dims,
+            "tables": None if subject.tables is None else subject.tables.form,
         }
         if subject.layout == "bshd":
             settled["layout"] = subject.layout

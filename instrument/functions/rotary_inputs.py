@@ -12,6 +12,9 @@ from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.recipes import option
 from headcheck.reference.positions import Pairing
 
+AXES_OF_TABLES = ("bsd", "b1sd", "bs1d", "sd", "1sd", "11sd", "1s1d")
+WIDTHS_OF_TABLES = ("doubled", "repeated", "half", "complex")
+"""The forms of tables of cosines and sines that are known: batch, length and numbers, and how often these stand there."""
 BETWEEN_SEQUENCES = 7
 """Where each sequence has positions of its own, they start so far apart."""
 
@@ -21,7 +24,8 @@ class Rotary(Declaration):
     """Rotary positions with their conventions. A field left at None is found out, and reported as a note.
 
     function: f(x, positions) -> a tensor like x; x (batch, heads, length, dim), positions (length,) or
-    (batch, length). Each pair (a, b) turns from a to b: a' = a cos - b sin, b' = a sin + b cos.
+    (batch, length). Each pair (a, b) turns from a to b: a' = a cos - b sin, b' = a sin + b cos. f(x, cos, sin),
+    f(query, key, cos, sin) -> (query, key) and f(query, key, freqs_cis) are called with tables of the positions.
     """
 
     role = "rotary"
@@ -35,6 +39,7 @@ class Rotary(Declaration):
         "pairing_out": ("interleaved", "half", None),
         "angles": ("float32", "float64", None),
         "layout": ("bhsd", "bshd", None),
+        "tables": (*(f"{axes}-{width}" for axes in AXES_OF_TABLES for width in WIDTHS_OF_TABLES), None),
     }
 
     base: float | None = None
@@ -53,6 +58,11 @@ class Rotary(Declaration):
     """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
     layout: str | None = None
     """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd; None: bshd where that alone works."""
+    tables: str | None = None
+    """The form of cos and sin, or freqs_cis, where those are parameters. Axes of batch, length and dim: 'sd', 'bsd',
+    'b1sd' or 'bs1d', and these with 1 for b; then 'half' for one number of each pair, 'doubled' or 'repeated' for each
+    twice, half of the dims apart or side by side, or 'complex': transformers has 'bsd-doubled'. None: the form that is
+    right, those with a batch first."""
     any_strides: bool | None = None
     """Whether x may lie in memory in any way; False: it may raise where x is not contiguous. None: where it is not, it
     may raise what names strides, as view_as_complex does."""

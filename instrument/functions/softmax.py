@@ -17,6 +17,7 @@ from headcheck.functions.rounding import Units, stored, sum_error, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.recipes import option
 from headcheck.reference.attention import softmax
+from headcheck.signatures import must_be_given, parameters_of
 
 Exponents = Literal["differences", "scaled", "log-sum-exp"]
 EXPONENTS: tuple[Exponents, ...] = ("differences", "scaled", "log-sum-exp")
@@ -32,11 +33,12 @@ SIZES = (1.0, 30.0, 300.0, 3000.0, 8000.0)
 class Softmax(Declaration):
     """A softmax with its conventions.
 
-    function: f(x, dim) -> a tensor like x; without a parameter for dim, along the last axis.
+    function: f(x, dim) -> a tensor like x; without a parameter for dim, along the last axis. One called scale is what x
+    is multiplied by before.
     """
 
     role = "softmax"
-    ARGUMENTS: ClassVar = {"dim": ("dim", "axis")}
+    ARGUMENTS: ClassVar = {"dim": ("dim", "axis"), "scale": ("scale", "softmax_scale", "scaling")}
     ALLOWED: ClassVar = {"exponents": (*EXPONENTS, None)}
 
     exponents: Exponents | None = None
@@ -88,6 +90,13 @@ class SoftmaxInputs(Inputs):
     """x: rows along the last axis. The subject is given them along `dim`."""
 
     dim: int = -1
+    scale: float | None = None
+    """What x is multiplied by; None: it is not asked for."""
+
+    @property
+    def scaled(self) -> Tensor:
+        """The rows of which the softmax is taken, in float64."""
+        return self.x.double() * (1.0 if self.scale is None else self.scale)
 
     def other(self) -> "SoftmaxInputs":
         return self.but(x=torch.where(self.x.isneginf(), self.x, 1 - self.x))
@@ -96,14 +105,22 @@ class SoftmaxInputs(Inputs):
 class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
     """Laws see rows along the last axis, whatever axis the subject is asked for."""
 
-    FEATURES: ClassVar = {"dim": "works along the last axis only"}
+    FEATURES: ClassVar = {"dim": "works along the last axis only", "scale": "has no argument for a scale"}
 
     def __init__(self, declaration: Softmax, **prepared: Any) -> None:
         super().__init__(declaration, **prepared)
+        parameters = parameters_of(declaration.function) or {}
+        known = (*parameters, declaration.arguments.get("scale"))
+        if self.places["scale"] not in known:  # By name only: what stands at its place may be anything.
+            self.places["scale"] = None
+        self._scale_always = "scale" in must_be_given(
+            declaration.function, {"scale": str(self.places["scale"])}
+        )
         self.exponents: Exponents = declaration.exponents or "differences"
 
     def plain(self, x: SoftmaxInputs) -> dict[str, Any]:
-        return {"dim": x.dim if self.places["dim"] is not None else None}
+        scale = 1.0 if x.scale is None and self._scale_always else x.scale
+        return {"dim": x.dim if self.places["dim"] is not None else None, "scale": scale}
 
     def tensors_for(self, x: SoftmaxInputs) -> dict[str, Tensor]:
         turned = x.but(x=x.x.movedim(-1, x.dim).contiguous())
@@ -122,7 +139,7 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         return cotangent.movedim(-1, x.dim).contiguous().movedim(x.dim, -1)
 
     def exact(self, x: SoftmaxInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return softmax(tensors["x"])
+        return softmax(tensors["x"] if x.scale is None else x.scale * tensors["x"])
 
     def bound(self, x: SoftmaxInputs) -> Tensor:
         unit = units(self.arithmetic_for(x.dtype), x.dtype)
@@ -137,11 +154,14 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         """p_i (exp(E_i + g(n) + 3 u) / sum_j p_j exp(-E_j) - 1), then stored.
 
         E_i = (u_step + 4 u_sum) |x_i - max x| + 2 exp: the difference is stored, and may be scaled by log2(e)
-        or made in two parts by a running maximum. Where x itself is scaled: + u_step |x_i|, in the sum too. Where
-        the log-sum-exp L is taken out: + (u_step + u_sum) |L| + (u_step + 4 u_sum) (L - max x), in p_i alone.
+        or made in two parts by a running maximum. Where x itself is scaled, by log2(e) or by a scale that is given:
+        + u_step |x_i|, in the sum too, for each. Where the log-sum-exp L is taken out:
+        + (u_step + u_sum) |L| + (u_step + 4 u_sum) (L - max x), in p_i alone.
         """
-        exact, rows = self.expected(x), x.x.double()
+        exact, rows = self.expected(x), x.scaled
         error, own = _exponent_error(rows, unit), torch.zeros(())
+        if x.scale is not None:
+            error = error + unit.step * torch.where(rows.isfinite(), rows.abs(), 0.0)
         if exponents == "scaled":
             error = error + unit.step * torch.where(rows.isfinite(), rows.abs(), 0.0)
         elif exponents == "log-sum-exp":
@@ -159,7 +179,8 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         A dozen roundings for each term: autograd goes through max, exp, sum and division one by one, and what
         should cancel on its way through the maximum adds up in the largest entries. Each term of s is on its way
         as p_j / S and p_j / S g_j, which vanish beside S = sum_j exp(x_j - max x) first, and S multiplies their sum.
-        p_j g_j may be stored as the output is: torch's backward pass on a GPU does so.
+        p_j g_j may be stored as the output is: torch's backward pass on a GPU does so. All of it is multiplied by the
+        scale, with one rounding more, and may vanish before.
         """
         unit = units(self.arithmetic_for(x.dtype), x.dtype)
         p, off, g = self.expected(x), self.bound(x), cotangent.double()
@@ -168,13 +189,15 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         size = ((p + off) * g.abs()).sum(dim=-1, keepdim=True)
         kept = unit.output * (p + off) * g.abs() + unit.output_underflow
         s_off = (off * g.abs() + kept).sum(dim=-1, keepdim=True) + summing * size + unit.step_underflow
-        rows = x.x.double()
+        rows, scale = x.scaled, 1.0 if x.scale is None else x.scale
         largest = rows.amax(dim=-1, keepdim=True)
         vanished = unit.step_underflow * (2 * g.abs() + 1).sum(dim=-1, keepdim=True)
         s_off = s_off + (rows - largest).exp().sum(dim=-1, keepdim=True) * vanished
         product = off * (g - s).abs() + kept + (p + off) * (s_off + 12 * unit.step * (g.abs() + size))
         product = product + torch.where(rows == largest, product.sum(dim=-1, keepdim=True), 0.0)
-        return {"x": stored(p * (g - s), product + 2 * unit.step_underflow, unit)}
+        if x.scale is not None:
+            product = product + unit.step * (p + off) * (g.abs() + size) + unit.step_underflow
+        return {"x": stored(scale * p * (g - s), abs(scale) * product + 2 * unit.step_underflow, unit)}
 
 
 def _exponent_error(x: Tensor, unit: Units) -> Tensor:

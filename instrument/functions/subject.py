@@ -182,6 +182,20 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def called(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Any:
         """Whatever comes back. NotApplicable: it refuses, with NotImplementedError, what it never promised."""
+        positional, keywords = self.arguments_of(x, tensors)
+        try:
+            return self.clock.call(self.declaration.function, *positional, **keywords)
+        except SubjectRaised as raised:
+            require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
+            if x.layout != "contiguous" and self.refuses_strides(raised.problem):
+                raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised.problem
+            undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
+            if undeclared and isinstance(raised.problem, NotImplementedError):
+                raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem
+            raise
+
+    def arguments_of(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call, by place and by keyword. NoAnswer: there is no such call."""
         given = dict(tensors)
         positional: list[Any] = [given.pop("x")] if "x" in given else []
         plain = {name: value for name, value in self.plain(x).items() if value is not None}
@@ -199,16 +213,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
                 raise NoAnswer(f"takes no {name}")
             else:
                 raise NoAnswer(f"takes {name} only after what it is not given here")
-        try:
-            return self.clock.call(self.declaration.function, *positional, **keywords)
-        except SubjectRaised as raised:
-            require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
-            if x.layout != "contiguous" and self.refuses_strides(raised.problem):
-                raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised.problem
-            undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
-            if undeclared and isinstance(raised.problem, NotImplementedError):
-                raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem
-            raise
+        return positional, keywords
 
     def refuses_strides(self, problem: BaseException) -> bool:
         """Whether what is raised for a tensor that is not contiguous says that it is refused for that."""

@@ -88,7 +88,7 @@ class Campaign:
                     process.kill()
                 raise
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
 
 
 def _begin(parent: int) -> None:

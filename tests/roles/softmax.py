@@ -51,6 +51,60 @@ def by_stored_products(x: Tensor, dim: int) -> Tensor:
     return weights
 
 
+class Scaled(torch.autograd.Function):
+    """softmax(scale x) of the last axis, with a backward of its own; `forgets` leaves the scale out of it."""
+
+    forgets = False
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        weights = torch.softmax(x.to(wide) * scale, -1).to(x.dtype)
+        ctx.save_for_backward(weights)
+        ctx.scale = scale
+        return weights
+
+    @classmethod
+    def backward(cls, ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (weights,) = ctx.saved_tensors
+        wide = torch.float64 if weights.dtype == torch.float64 else torch.float32
+        p, g = weights.to(wide), cotangent.to(wide)
+        gradient = p * (g - (p * g).sum(-1, keepdim=True))
+        return (gradient if cls.forgets else ctx.scale * gradient).to(weights.dtype), None
+
+
+class ScaledOnceOnly(Scaled):
+    """The slip."""
+
+    forgets = True
+
+
+@right("A scale in the call, and a backward of its own.")
+def with_a_scale(x: Tensor, scale: float = 1.0) -> Tensor:
+    weights: Tensor = Scaled.apply(x, scale)
+    return weights
+
+
+@right("A scale that every call is given, in the dtype of x.")
+def scaled_where_it_is(x: Tensor, scale: float, dim: int = -1) -> Tensor:
+    return by_the_book(x * scale, dim)
+
+
+@wrong("The scale is not in the gradient.", breaks="scale/a-scale-multiplies-the-gradient")
+def scale_left_out_of_the_gradient(x: Tensor, scale: float = 1.0) -> Tensor:
+    weights: Tensor = ScaledOnceOnly.apply(x, scale)
+    return weights
+
+
+@wrong(
+    "The maximum is taken out before the scale, and not scaled.",
+    breaks="scale/a-scale-multiplies-the-entries",
+)
+def scaled_after_the_maximum(x: Tensor, scale: float = 1.0) -> Tensor:
+    raised = torch.exp(x * scale - x.amax(dim=-1, keepdim=True))
+    return raised / (torch.exp((x - x.amax(dim=-1, keepdim=True)) * scale)).sum(dim=-1, keepdim=True)
+
+
 @right("max, exp, sum, division, one after the other.")
 def by_the_book(x: Tensor, dim: int) -> Tensor:
     raised = exponents(x, dim)

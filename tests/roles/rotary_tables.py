@@ -1,0 +1,105 @@
+"""Rotary functions that are given tables of cosines and sines, as kernels and models have them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.roles import right, wrong
+
+SECOND_HALF = "conventions/pairs-are-multiplied-as-complex-numbers"
+HEADS = "rotation/heads-are-turned-alike"
+
+
+def quarter_turned(x: Tensor) -> Tensor:
+    """(-b, a) for each pair (a, b), the pairs half apart."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (batch, heads, length, dim); cos and sin (batch, length, dim)."""
+    return x * cos.unsqueeze(1) + quarter_turned(x) * sin.unsqueeze(1)
+
+
+def neighbours_turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (batch, length, heads, dim) by cos and sin (length, pairs), or with heads first by those of each sequence."""
+    first, second = x[..., ::2], x[..., 1::2]
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1).flatten(-2)
+
+
+def as_complex(x: Tensor) -> Tensor:
+    wide = x.double() if x.dtype == torch.float64 else x.float()
+    return torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
+
+
+# Right
+
+
+@right("A query and a key by tables of each sequence, as transformers has it.")
+def by_tables_of_each(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
+) -> tuple[Tensor, Tensor]:
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    return q * cos + quarter_turned(q) * sin, k * cos + quarter_turned(k) * sin
+
+
+@right("One tensor by a table of one number for each pair, as flash-attention has it.")
+def by_halves_of_tables(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return neighbours_turned(x, cos, sin)
+
+
+@right("A query and a key by complex numbers, as Llama has it.")
+def by_complex_tables(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor, Tensor]:
+    by = freqs_cis[None, :, None]
+    query, key = (torch.view_as_real(as_complex(each) * by).flatten(-2).to(each.dtype) for each in (xq, xk))
+    return query, key
+
+
+@right("Tables that have an axis of heads already, and products in float32.")
+def by_tables_with_an_axis(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    if cos.ndim != 4:
+        raise ValueError("tables are (batch, 1, length, dim)")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (x.to(wide) * cos.to(wide) + quarter_turned(x).to(wide) * sin.to(wide)).to(x.dtype)
+
+
+# Wrong
+
+
+@wrong("The key turns the other way.", breaks=(HEADS, SECOND_HALF))
+def key_turned_back(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return turned(q, cos, sin), turned(k, cos, -sin)
+
+
+@wrong("The key is turned from the query.", breaks=HEADS)
+def key_from_the_query(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    crossed = q.mean(dim=1, keepdim=True)
+    return turned(q, cos, sin), k * cos.unsqueeze(1) + quarter_turned(crossed) * sin.unsqueeze(1)
+
+
+@wrong(
+    "All sequences are turned by the tables of the first.",
+    breaks="positions/each-sequence-has-its-own-positions",
+    tables="bsd-doubled",
+)
+def tables_of_the_first(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return turned(q, cos[:1], sin[:1]), turned(k, cos[:1], sin[:1])
+
+
+class _NotTurnedBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return neighbours_turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
+        return neighbours_turned(cotangent, *ctx.saved_tensors), None, None
+
+
+@wrong("The backward pass turns on where it should turn back.", breaks="gradients/the-gradient-turns-back")
+def turned_on_in_backward(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    x_turned: Tensor = _NotTurnedBack.apply(x, cos, sin)
+    return x_turned
