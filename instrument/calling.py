@@ -49,12 +49,19 @@ class NeverReturned(SubjectError):
     """The first call of a subject took longer than it may."""
 
 
+OF_NUMPY, NO_GRADIENTS = (
+    "call numpy() on Tensor that requires grad",
+    "where it has no gradients, declare gradients=False",
+)
+
+
 class SubjectRaised(NoAnswer):
     """The subject threw an exception."""
 
     def __init__(self, problem: BaseException, cure: str = "") -> None:
         first_line = ADDRESS.sub("", first_line_of(problem))
         said = f"raised {type(problem).__name__}" + (f": {first_line}" if first_line else "")
+        cure = cure or (NO_GRADIENTS if OF_NUMPY in said else "")
         super().__init__(f"{said} ({cure})" if cure else said)
         self.problem = problem
 

@@ -37,7 +37,7 @@ class Encoder(States):
             "src_key_padding_mask",
             "key_padding_mask",
             "encoder_padding_mask",
-            "padding_mask",
+            *("padding_mask", "pad_mask", "src_pad_mask"),
             "attention_mask",
             "may_attend",
             "src_mask",

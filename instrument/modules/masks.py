@@ -25,7 +25,7 @@ WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
 """Endings of the names of masks that are True at padding, as torch and fairseq have them."""
-OPEN, SETTLED = "padding_mask", "key_padding_mask"
+OPEN, SETTLED = ("padding_mask", "pad_mask"), "key_padding_mask"
 """How a name ends that leaves open what True says, unless it ends as torch's own."""
 
 

@@ -26,7 +26,7 @@ STATES = ("encoder", "decoder")
 NAMES = ("last_hidden_state",)
 FLAGS = ("norm_first", "normalize_before", "pre_norm", "prenorm")
 """Attributes by which modules say that their norms come first."""
-OF_PADDING = ("is_real", "padding_mask")
+OF_PADDING = ("is_real", "padding_mask", "pad_mask")
 """Endings of the names of arguments that can be nothing but a mask of padding."""
 OF_ONE_FORM = ("is_real", "key_padding_mask")
 """Those of them that are (batch, length) everywhere: what raises with one is a slip, if it is no refusal."""
@@ -49,7 +49,7 @@ class States(Stacked):
     say of themselves, and True for any other. Masks are (batch, length) in either case."""
     true_means: Literal["real", "padding"] | None = None
     """What True says in a mask; None: padding where its name ends in key_padding_mask, as is found where it ends in
-    padding_mask, otherwise real."""
+    padding_mask or pad_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
     mask_kind: MaskKind | None = None

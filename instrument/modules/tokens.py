@@ -73,7 +73,7 @@ class TokenDeclaration(Stacked):
     """The token by which the module knows padding, where it takes no mask; it stands in no sequence."""
     true_means: Literal["real", "padding"] | None = None
     """What True says in a mask; None: padding where its name ends in key_padding_mask, as is found where it ends in
-    padding_mask, otherwise real."""
+    padding_mask or pad_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
     mask_kind: MaskKind | None = None
