@@ -7,6 +7,7 @@ FAMILIES = (
     "ragged",
     "memory",
     "masks",
+    "broadcasting",
     "accuracy",
     "symmetry",
     "paths",
