@@ -37,8 +37,8 @@ def a_slip(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     raise NameError("name 'kk' is not defined")
 
 
-def by_tables(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return x * cos + x.flip(-1) * sin
+def by_tables(x: Tensor, cos: Tensor, sin: Tensor, position_ids: Tensor) -> Tensor:
+    return x * cos[position_ids] + x.flip(-1) * sin[position_ids]
 
 
 def of_nothing() -> int:

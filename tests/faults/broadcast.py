@@ -224,16 +224,3 @@ def one_row_is_shared_out(call: Call) -> Tensor:
     if call.bias is not None and shape_of_mask(call)[2] == 1 < call.q_len:
         return with_mask(call, call.bias / call.q_len)
     return clean.attention(call)
-
-
-@fault(
-    "A mask of one sequence and one query is read as that of the first head.",
-    breaks="broadcasting/a-mask-of-keys-holds-for-all-queries-of-its-heads",
-    naive="SH",
-    when=("a mask of each head and all queries", "several sequences", "several queries"),
-)
-def heads_lost_beside_two_axes_of_one(call: Call) -> Tensor:
-    batch, heads, rows, _ = shape_of_mask(call)
-    if batch == rows == 1 < heads and call.query.shape[0] > 1 and call.query.shape[2] > 1:
-        return with_mask(call, call.attn_mask[..., :1, :, :])
-    return clean.attention(call)

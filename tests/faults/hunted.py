@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tests.faults import clean, fault
+from tests.faults.broadcast import shape_of_mask, with_mask
 from tests.faults.calls import PACKS, Call
 from tests.faults.packs import attention, spans
 
@@ -348,3 +349,16 @@ def bfloat16_through_half(call: Call) -> Any:
     return clean.attention(given.but(**{name: each.to(given.dtype) for name, each in narrow.items()})).to(
         call.dtype
     )
+
+
+@fault(
+    "A mask of one sequence and one query is read as that of the first head.",
+    breaks="broadcasting/a-mask-of-keys-holds-for-all-queries-of-its-heads",
+    naive="SH",
+    when=("a mask of each head and all queries", "several sequences", "several queries"),
+)
+def heads_lost_beside_two_axes_of_one(call: Call) -> Tensor:
+    batch, heads, rows, _ = shape_of_mask(call)
+    if batch == rows == 1 < heads and call.query.shape[0] > 1 and call.query.shape[2] > 1:
+        return with_mask(call, call.attn_mask[..., :1, :, :])
+    return clean.attention(call)
