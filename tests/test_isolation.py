@@ -4,6 +4,7 @@ import ctypes
 import math
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -315,14 +316,11 @@ def test_small_cases_may_take_long_together() -> None:
         return scaled_dot_product_attention(query, key, value)
 
     plan = make_plan(attention, profile=TINY, declare={"deterministic": False})
-    for prepare_s, said in (
-        (60.0, ""),
-        (2.5, "no law could be judged: did not return within 2.5 s when it was first tried"),
-    ):
+    for prepare_s, said in ((60.0, r"$"), (2.5, r"[a-z0-9 ]+: did not return within 2\.5 s when ")):
         limits = replace(STRICT, grace_s=0.0, answer_s=2.0, prepare_s=prepare_s)
         with Workers(plan, limits=limits) as workers:
             verdict = judged_apart(workers, (ONE_KEY,))
-        assert verdict.unfinished == said, prepare_s
+        assert re.match(said, verdict.unfinished), prepare_s
 
 
 def test_a_dtype_that_crashes_does_not_hide_the_others() -> None:

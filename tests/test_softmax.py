@@ -66,3 +66,18 @@ def test_a_scale_is_asked_for_by_its_name() -> None:
         subject, notes = role.prepare(declared, dtypes=("float32",), device="cpu", seed=0)
         assert subject.has("scale")
         assert not any("not recognised" in note for note in notes)
+
+
+def test_a_scale_may_have_any_default_but_is_a_number() -> None:
+    """One whose default is another number is given 1 where no law asks for it; a flag or a word is left alone."""
+
+    def of_an_eighth(x: torch.Tensor, scale: float = 0.125) -> torch.Tensor:
+        return torch.softmax(x * scale, dim=-1)
+
+    def by_a_flag(x: torch.Tensor, dim: int, scale: bool = False) -> torch.Tensor:
+        return torch.softmax(x * 2 if scale else x, dim)
+
+    assert verify(of_an_eighth, role="softmax", profile="quick", dtype="float32").conforms
+    subject, notes = role.prepare(Softmax(by_a_flag), dtypes=("float32",), device="cpu", seed=0)
+    assert subject.lacks("scale")
+    assert "parameters not recognised, left at their defaults: scale; what they do is not judged" in notes

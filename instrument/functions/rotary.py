@@ -90,7 +90,9 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         if self.tables is None:
             return super().arguments_of(x, tensors)
         angles = self.angles(x)[:, 0].expand(x.x.shape[0], -1, -1).to(self.device)
-        return self.tables.arguments(tensors["x"], angles, self._heads)
+        given, keywords = self.tables.arguments(tensors["x"], angles, self._heads)
+        flag, asked = self.places["interleaved"], self.plain(x)["interleaved"]
+        return given, keywords if asked is None or not isinstance(flag, str) else {**keywords, flag: asked}
 
     def received(self, x: RotaryInputs, returned: Any) -> Tensor:
         if self.tables is not None:
@@ -182,7 +184,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         """As `turning_error` says, then stored; nothing where nothing is turned.
 
         cos and sin have 4 roundings in the format of the angles (2 ulp: CUDA's; libm has less), and are stored; one more
-        and a storing where they are multiplied.
+        and a storing where they are multiplied. Tables that are given are rounded to the dtype of x before.
         """
         dtype = str(x.dtype).removeprefix("torch.")
         form = self.declaration.angles or self.formats.get(dtype, "float32")
@@ -198,6 +200,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         angles = self.angles(x)
         error = angle_error(angles, self.frequencies(x), angle_unit)
         own = 4 * angle_unit if self.magnitude == 1 else 5 * angle_unit + unit.step
+        if self.tables is not None and self.tables.rounded:
+            own += unit.output
         off = turning_error(self.pairs(x, self.lengthened(x, given.abs())), angles, error, own, unit)
         turned = torch.arange(given.shape[-1]) < self.rotary_dim(given.shape[-1])
         return torch.where(turned, stored(exact.detach(), off.joined(x.pairing), unit), 0.0)

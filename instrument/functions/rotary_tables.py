@@ -47,6 +47,11 @@ class Tables:
         return _of_each_sequence(self.axes)
 
     @property
+    def rounded(self) -> bool:
+        """Whether they are given in the dtype of x."""
+        return self.width != "complex"
+
+    @property
     def form(self) -> str:
         """As it is declared."""
         return f"{self.axes}-{self.width}"
@@ -125,6 +130,11 @@ def find_tables(subject: RotarySubject) -> list[str]:
         else [f"tables: {best[0].form}, as found (axes, and how often each number stands there)"]
     )
     notes += [f"layout: {best[1]}, as found"] if best[1] != (subject.declaration.layout or "bhsd") else []
+    if best[0].width in (
+        "doubled",
+        "repeated",
+    ):  # The form goes with the pairing: with the other one it is another.
+        subject.refused["interleaved"] = "is given tables of one pairing"
     if best[0].tensors > 1:
         notes.append("a query and a key are turned in one call: the last head is given as the key")
     if not best[0].of_each_sequence:

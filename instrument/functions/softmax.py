@@ -17,7 +17,7 @@ from headcheck.functions.rounding import Units, stored, sum_error, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.recipes import option
 from headcheck.reference.attention import softmax
-from headcheck.signatures import must_be_given, parameters_of
+from headcheck.signatures import parameters_of
 
 Exponents = Literal["differences", "scaled", "log-sum-exp"]
 EXPONENTS: tuple[Exponents, ...] = ("differences", "scaled", "log-sum-exp")
@@ -113,9 +113,10 @@ class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
         known = (*parameters, declaration.arguments.get("scale"))
         if self.places["scale"] not in known:  # By name only: what stands at its place may be anything.
             self.places["scale"] = None
-        self._scale_always = "scale" in must_be_given(
-            declaration.function, {"scale": str(self.places["scale"])}
-        )
+        scale = parameters.get(str(self.places["scale"]))
+        if scale is not None and isinstance(scale.default, bool | str):  # A flag or a word is no factor.
+            self.places["scale"] = scale = None
+        self._scale_always = scale is not None and scale.default not in (None, 1)
         self.exponents: Exponents = declaration.exponents or "differences"
 
     def plain(self, x: SoftmaxInputs) -> dict[str, Any]:

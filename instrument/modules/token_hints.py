@@ -81,7 +81,7 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     open_places = [name for name in subject.MASKS if not subject.places.get(name)]
     if masks and open_places:
         cures = " or ".join(f"--declare arguments.{name}={masks[0]}" for name in open_places)
-        return [*notes, f"{said}; if {masks[0]} says what is padding, {cures}"]
+        said = f"{said}; if {masks[0]} says what is padding, {cures}"
     of_cache = "step" in subject.FEATURES and not subject.has("step")
     return [*notes, f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
 

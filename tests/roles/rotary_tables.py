@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.roles import right, wrong
 
-SECOND_HALF = "conventions/pairs-are-multiplied-as-complex-numbers"
+PAIRS = "conventions/pairs-are-multiplied-as-complex-numbers"
 HEADS = "rotation/heads-are-turned-alike"
 
 
@@ -65,10 +65,35 @@ def by_tables_with_an_axis(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x.to(wide) * cos.to(wide) + quarter_turned(x).to(wide) * sin.to(wide)).to(x.dtype)
 
 
+@right("A flag for the pairing beside tables of one number for each pair, as flash-attention has it.")
+def by_halves_and_a_flag(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
+    if interleaved:
+        return neighbours_turned(x, cos, sin)
+    cos, sin = (torch.cat((each, each), dim=-1)[:, None] for each in (cos, sin))
+    return x * cos + quarter_turned(x) * sin
+
+
+@right(
+    "Products in float32 of tables in 16 bits, declared so.",
+    arithmetic={"bfloat16": "wide", "float16": "wide"},
+)
+def wide_by_tables(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return turned(x.to(wide), cos.to(wide), sin.to(wide)).to(x.dtype)
+
+
 # Wrong
 
 
-@wrong("The key turns the other way.", breaks=(HEADS, SECOND_HALF))
+@wrong(
+    "The flag for the pairing is not read, beside tables.",
+    breaks="conventions/the-two-pairings-are-a-permutation-apart",
+)
+def flag_not_read_beside_tables(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = True) -> Tensor:
+    return neighbours_turned(x, cos, sin)
+
+
+@wrong("The key turns the other way.", breaks=(HEADS, PAIRS))
 def key_turned_back(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return turned(q, cos, sin), turned(k, cos, -sin)
 
