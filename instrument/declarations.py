@@ -26,6 +26,29 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "softcap": ("softcap", "soft_cap", "logits_soft_cap"),
     "sinks": ("sinks", "s_aux", "learnable_sink"),
     "alibi_slopes": ("alibi_slopes",),
+    "key_lengths": (
+        *(
+            "key_lengths",
+            "key_lens",
+            "kv_lengths",
+            "kv_lens",
+            "kv_seqlens",
+            "kv_seq_lens",
+            "seqlens_k",
+            "seqused_k",
+        ),
+        *("valid_lens", "valid_len", "valid_lengths", "key_value_seq_lengths", "seq_len_kv"),
+        *(
+            "cache_seqlens",
+            "context_lens",
+            "context_lengths",
+            "seq_lens",
+            "seqlens",
+            "seq_lengths",
+            "lengths",
+            "lens",
+        ),
+    ),
     "return_lse": ("return_lse", "return_softmax_lse", "return_attn_probs"),
     "return_weights": ("return_weights",),
     "cu_seqlens_q": ("cu_seqlens_q", "cu_seq_q", "cu_seqlens"),
@@ -219,6 +242,10 @@ class _Conventions(_Common):
     """The order of its axes, where it is another: 'bsh' is (batch, q_len, heads), 'sh' that of layout='shd'."""
     empty_log_sum_exp: Literal["-inf", "inf"] = "-inf"
     """That of a query that may attend to nothing and has no sink: 'inf' as in flash-attention."""
+    key_lengths: bool | None = None
+    """`key_lengths` (batch,): how many keys each sequence has, the first ones; those behind them are none. int64, or
+    int32 where the parameter is called as in kernels, cache_seqlens. With causal='bottom-right' the last query stands
+    at the last of them. False: it is not asked for."""
     weights: bool | None = None
     """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
     returns: tuple[str, ...] | None = None

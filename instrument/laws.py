@@ -146,7 +146,7 @@ def choose(role: str | Sequence[str], patterns: Iterable[str] = ()) -> list[Law]
     for pattern in wanted:
         if not any(pattern in each.id for each in of_role):
             raise HeadcheckError(
-                f"no law of the role {' or '.join(roles)} matches {pattern!r}; {_meant(pattern, of_role)}"
+                f"no law of the role {' or '.join(roles)} matches {pattern!r}; {_meant(pattern, of_role, parts=True)}"
             )
     return [each for each in of_role if not wanted or any(pattern in each.id for pattern in wanted)]
 
@@ -159,13 +159,20 @@ def law_named(law_id: str) -> Law:
     return laws[law_id]
 
 
-def _meant(text: str, laws: Iterable[Law]) -> str:
-    """Which law may have been meant by a text that is none: one that holds it, or one of a similar name."""
+def _meant(text: str, laws: Iterable[Law], *, parts: bool = False) -> str:
+    """Which law may have been meant by a text that is none: one that holds it, or one of a similar name.
+
+    parts: a part of an id will do, such as the name of a family.
+    """
+    text = text.lower().replace("_", "-")
     first = sorted(laws, key=lambda each: each.role != "attention")  # Asked about most.
     by_name: dict[str, str] = {}
     for each in first:
         by_name.setdefault(each.id.rpartition("/")[2], each.id)
+        if parts:
+            by_name.setdefault(each.family_in_role, each.family_in_role)
     holding = [law_id for law_id in by_name.values() if text in law_id]
     close = get_close_matches(text.rpartition("/")[2], by_name, n=1)
-    meant = [*holding, *(by_name[name] for name in close)]
+    exact = [by_name[text]] if text in by_name else []
+    meant = [*exact, *holding, *(by_name[name] for name in close)]
     return f"do you mean {meant[0]}?" if meant else "`headcheck laws` lists them"

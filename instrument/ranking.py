@@ -47,6 +47,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
             _is_slight(row),
             wrong_in_any and law.family_in_role in IN_ANOTHER_DTYPE,
             bool(beyond) or row.name != OF_THE_FORM,
+            _is_of_rows_without_keys(law),
             beyond,
             families.index(law.family_in_role),
             not _is_general(law, case),
@@ -94,6 +95,11 @@ def _is_slight(row: LawResult) -> bool:
         return False
     nan_expected = isinstance(example.expected, float) and math.isnan(example.expected)
     return nan_expected or (example.factor is not None and example.factor < SLIGHT)
+
+
+def _is_of_rows_without_keys(law: Law) -> bool:
+    """Whether the law holds to a convention for them that may not be meant; no other law breaks for it alone."""
+    return bool(law.unless) and all(each.startswith("empty_rows=") for each in law.unless)
 
 
 def _beyond_a_plain_call(law: Law, case: Recipe | None) -> int:

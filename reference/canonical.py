@@ -22,6 +22,7 @@ def canonical_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    key_lengths: Tensor | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, ...]:
@@ -29,6 +30,7 @@ def canonical_attention(
 
     query (batch, heads, q_len, head_dim), key (batch, kv_heads, kv_len, head_dim), value (batch, kv_heads,
     kv_len, value_dim) -> (batch, heads, q_len, value_dim), then the log-sum-exp and the weights if asked for.
+    key_lengths (batch,): how many keys each sequence has, the first ones.
     bfloat16 and float16 are computed in float32 and rounded once. ValueError: grouped heads without enable_gqa.
     """
     if key.shape[1] != query.shape[1] and not enable_gqa:
@@ -46,6 +48,8 @@ def canonical_attention(
         may_attend = may_attend & masks.causal(q_len, kv_len).to(query.device)
     if window is not None:
         may_attend = may_attend & masks.sliding_window(q_len, kv_len, *window).to(query.device)
+    if key_lengths is not None:
+        may_attend = may_attend & masks.padding(key_lengths, kv_len)
     if alibi_slopes is not None:
         slopes = alibi_bias(alibi_slopes, q_len, kv_len).to(query.device, work)
         bias = slopes if bias is None else bias + slopes

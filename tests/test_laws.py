@@ -265,3 +265,10 @@ def test_a_law_that_is_mistyped_is_named(typed: str, meant: str) -> None:
             ask(typed)
         with pytest.raises(HeadcheckError, match=r"`headcheck laws` lists them$"):
             ask("zzzz")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("msks", "masks"), ("Lengths", "lengths"), ("Masks", "masks")])
+def test_a_family_that_is_mistyped_is_named(typed: str, meant: str) -> None:
+    """Where a part of an id will do, with capitals, too."""
+    with pytest.raises(HeadcheckError, match=f"'{typed}'; do you mean {meant}\\?$"):
+        choose("attention", [typed])

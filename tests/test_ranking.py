@@ -35,6 +35,15 @@ def test_where_each_break_needs_a_mask_the_laws_of_masks_come_first() -> None:
     ) == ["masks/causal-equals-its-mask", "accuracy/output-is-within-the-bound"]
 
 
+def test_rows_without_keys_come_after_what_else_is_wrong_with_a_mask() -> None:
+    """A mask that is added as -1e4 gives no zeros there, which may be meant; that it leaks is not."""
+    assert shown(
+        broken("masks/dead-rows-follow-the-convention", "mask=random"),
+        broken("gradients/dead-rows-have-no-gradient", "mask=random"),
+        broken("distribution/low-scores-leave-masked-keys-no-weight", "kv_len=2 mask=random"),
+    )[0] == ("distribution/low-scores-leave-masked-keys-no-weight")
+
+
 @pytest.mark.parametrize(
     ("smallest", "first"),
     [

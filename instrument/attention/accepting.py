@@ -34,6 +34,7 @@ def _is_meant(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
     told: dict[str, bool] = {
         "p": isinstance(default, float) and default == 0,
         **dict.fromkeys(("mask", "scale"), not isinstance(default, bool)),
+        **dict.fromkeys(ALIASES["key_lengths"], default in (None, inspect.Parameter.empty)),
         **dict.fromkeys(("sinks", "window"), not isinstance(default, int)),
         "window_size": default in (None, inspect.Parameter.empty)
         or (isinstance(default, tuple) and set(default) <= {None, -1}),

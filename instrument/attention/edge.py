@@ -187,6 +187,9 @@ class Edge(Abilities):
             if of_heads is not None:
                 ordered = to_tiled(of_heads[None], x.kv_heads)[0] if tiled else of_heads
                 tensors[name] = ordered.clone().to(self.device)
+        if x.key_lengths or "key_lengths" in self.always_given:
+            said = packs.lengths(x.key_lengths or [x.kv_len] * x.batch, self.arguments["key_lengths"])
+            tensors["key_lengths"] = said.to(self.device)
         plain: dict[str, Any] = {
             "dropout_p": x.dropout_p,
             "training": True if x.dropout_p and "training" in self.arguments else None,

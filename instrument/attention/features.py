@@ -25,6 +25,7 @@ FEATURES: Mapping[str, Feature] = {
     "softcap": Feature("softcap", "softcap", "takes no softcap"),
     "sinks": Feature("sinks", "sinks", "takes no sinks"),
     "alibi": Feature("alibi", "alibi_slopes", "takes no alibi_slopes"),
+    "key_lengths": Feature("key_lengths", "key_lengths", "takes no key_lengths"),
     "log_sum_exp": Feature("log_sum_exp", "return_lse", "takes no return_lse"),
     "weights": Feature("weights", "return_weights", "takes no return_weights"),
     "lengths": Feature("layout", None, "takes no sequences of several lengths (layout='thd')"),

@@ -18,6 +18,7 @@ from headcheck.attention.notes import (
     any_keyword_note,
     centred,
     dropout_note,
+    lengths_note,
     logs_of_weights,
     normalised_note,
     overflow_note,
@@ -85,6 +86,7 @@ def _explaining(trial: AttentionSubject) -> list[str]:
         _empty_rows_note(trial),
         _log_sum_exp_note(trial),
         dropout_note(trial),
+        lengths_note(trial),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headcheck.attention import patterns, values
 from headcheck.attention.case import Case
@@ -43,6 +44,8 @@ class Inputs:
     softcap: float | None = None
     sinks: Tensor | None = None
     alibi_slopes: Tensor | None = None
+    key_lengths: tuple[int, ...] | None = None
+    """How many keys each sequence has, the first ones; None: it is not given."""
     dropout_p: float | None = None
     """None: it is not given; 0.0 is."""
     alignment: masks.Alignment = "top-left"
@@ -134,10 +137,19 @@ class Inputs:
         if self.attn_mask is not None:
             boolean = self.attn_mask.dtype == torch.bool
             keep = keep & (self.attn_mask if boolean else ~self.attn_mask.isneginf())
+        if self.key_lengths is None:
+            return keep & self._in_order(self.kv_len)
+        by_sequence = [self._in_order(length) for length in self.key_lengths]
+        filled = [functional.pad(seen, (0, self.kv_len - seen.shape[1])) for seen in by_sequence]
+        return keep & torch.stack(filled)[:, None]
+
+    def _in_order(self, kv_len: int) -> Tensor:
+        """What the order of so many keys leaves to each query: booleans (q_len, kv_len)."""
+        keep = torch.ones((self.q_len, kv_len), dtype=torch.bool)
         if self.is_causal:
-            keep = keep & masks.causal(self.q_len, self.kv_len, self.alignment)
+            keep = keep & masks.causal(self.q_len, kv_len, self.alignment)
         if self.window is not None:
-            keep = keep & masks.sliding_window(self.q_len, self.kv_len, *self.window, self.alignment)
+            keep = keep & masks.sliding_window(self.q_len, kv_len, *self.window, self.alignment)
         return keep
 
     @property

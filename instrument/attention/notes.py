@@ -9,7 +9,7 @@ from headcheck.attention.features import FEATURES
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
 from headcheck.attention.subject import AttentionSubject
-from headcheck.attention.trying import PLAIN, built
+from headcheck.attention.trying import PLAIN, built, is_right_on
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.signatures import left_at_defaults, not_recognised, parameters_of
 from headcheck.verdict import Hint
@@ -103,6 +103,21 @@ def _size_of_gradients(trial: AttentionSubject, x: Inputs) -> tuple[Tensor, dict
         torch.autograd.grad, output, [*inputs.values()], sent, create_graph=True, materialize_grads=True
     )
     return torch.stack([each.square().sum() for each in first]).sum(), inputs
+
+
+def lengths_note(trial: AttentionSubject) -> str:
+    """Whether what is taken for the number of keys of each sequence gives another answer than that."""
+    if trial.declared("key_lengths") or not trial.has("key_lengths"):
+        return ""
+    x = built(trial, PLAIN.but(batch=2, dtype=trial.dtypes[0]))
+    x = x.but(key_lengths=(x.kv_len, max(1, x.kv_len - 1)))
+    if is_right_on(trial, x, if_refused=True):
+        return ""
+    name = trial.arguments["key_lengths"]
+    said = (
+        f"{name} is taken for how many keys each sequence has, and a plain call with it gives another answer"
+    )
+    return f"{said}: where it is something else, --declare key_lengths=False"
 
 
 def mask_candidates(trial: AttentionSubject) -> list[str]:

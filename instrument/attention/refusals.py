@@ -36,8 +36,10 @@ def refused_by(trial: AttentionSubject) -> dict[str, str]:
         "alibi": [plain.but(alibi=True)],
     }
     calls = {feature: [built(trial, case) for case in cases] for feature, cases in uses.items()}
-    calls["dropout"] = [built(trial, plain).but(dropout_p=0.5)]
-    calls |= {feature: [built(trial, plain)] for feature in RETURN_ARGUMENTS}
+    x = built(trial, plain)
+    calls["dropout"] = [x.but(dropout_p=0.5)]
+    calls["key_lengths"] = [x.but(key_lengths=(x.kv_len,) * x.batch)]
+    calls |= {feature: [x] for feature in RETURN_ARGUMENTS}
     refused = {}
     for feature, ways in calls.items():
         if trial.has(feature) and not trial.declared(feature):

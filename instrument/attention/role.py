@@ -80,8 +80,8 @@ class AttentionRole:
             tensor: Tensor | None = getattr(inputs, name)
             if tensor is not None:
                 told[name] = shown(tensor, inputs.case.dtype)
-        for name, absent in (("is_causal", False), ("scale", None), ("window", None), ("softcap", None)):
-            if getattr(inputs, name) is not absent:
+        for name in ("is_causal", "scale", "window", "softcap", "key_lengths"):
+            if getattr(inputs, name) is not None and getattr(inputs, name) is not False:
                 told[name] = getattr(inputs, name)
         return told
 

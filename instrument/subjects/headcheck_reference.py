@@ -21,6 +21,7 @@ def reference() -> Attention:
         softcap=True,
         sinks=True,
         alibi=True,
+        key_lengths=True,
         log_sum_exp=True,
         weights=True,
         gradients=True,

@@ -8,6 +8,7 @@ FAMILIES = (
     "memory",
     "masks",
     "broadcasting",
+    "lengths",
     "accuracy",
     "symmetry",
     "paths",

@@ -47,14 +47,15 @@ def poisoned(x: Inputs, slots: Tensor, key: float, value: float) -> Inputs:
     )
 
 
-def _loudest_key(x: Inputs) -> float:
+def loudest_key(x: Inputs) -> float:
     """A key so large that its score would win everywhere, and still finite in every product on the way."""
     largest = float(x.query.double().abs().sum(dim=-1).max()) * max(1.0, abs(x.resolved_scale))
     room = torch.finfo(x.dtype).max / 4 if x.dtype != torch.float64 else torch.finfo(torch.float32).max / 4
     return min(1e4, room / max(largest, 1e-3))
 
 
-def _loudest_value(x: Inputs) -> float:
+def loudest_value(x: Inputs) -> float:
+    """A value that would show wherever it had any weight."""
     return 6e4 if x.dtype == torch.float16 else 1e30
 
 
@@ -70,10 +71,10 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     slots = x.hidden_keys
     if not slots.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
-    x, loud = x.written_out(), _loudest_key(x)
+    x, loud = x.written_out(), loudest_key(x)
     return [
         attention.identical(
-            poisoned(x, slots, sign * loud, _loudest_value(x)),
+            poisoned(x, slots, sign * loud, loudest_value(x)),
             x,
             "output, when masked keys and values are huge",
         )
@@ -102,7 +103,7 @@ def each_query_is_blind_to_its_own_masked_keys(attention: AttentionSubject, x: I
     slots = torch.zeros((x.batch, x.kv_heads, x.kv_len), dtype=torch.bool)
     slots[..., chosen] = True
     x = x.written_out()
-    other = poisoned(x, slots, _loudest_key(x) / 8, 1e3)
+    other = poisoned(x, slots, loudest_key(x) / 8, 1e3)
     clean, touched = attention(x).cpu(), attention(other).cpu()
     seen = torch.where(blind[..., None], touched, clean)
     what = f"output of a query for which key {chosen} is masked, when that key is huge"
@@ -195,7 +196,7 @@ def _blind_to_what_is_behind(
         return
     slots = (torch.arange(x.kv_len) >= first_hidden).expand(x.batch, x.kv_heads, x.kv_len)
     x = x.written_out()
-    other = poisoned(x, slots, _loudest_key(x), _loudest_value(x))
+    other = poisoned(x, slots, loudest_key(x), loudest_value(x))
     blind = blind[:, None] & ~attention.special_rows(x)[..., None]
     clean = attention(x).cpu()
     seen = torch.where(blind, attention(other).cpu(), clean)

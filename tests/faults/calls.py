@@ -34,6 +34,7 @@ class Call:
     cu_seqlens_q: Tensor | None = None
     cu_seqlens_k: Tensor | None = None
     max_seqlen_k: int | None = None
+    key_lengths: Tensor | None = None
     training: bool = True
 
     def but(self, **changes: Any) -> "Call":
@@ -97,6 +98,7 @@ FEATURES = (
     "return_weights",
     *PACKS,
     "max_seqlen_k",
+    "key_lengths",
     "training",
 )
 

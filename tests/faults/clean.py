@@ -75,6 +75,13 @@ def window(call: Call) -> Tensor | None:
     return (call.distance() >= -left) & (call.distance() <= right)
 
 
+def lengths(call: Call) -> Tensor | None:
+    """The first keys of each sequence, as many as it has."""
+    if call.key_lengths is None:
+        return None
+    return torch.arange(call.kv_len) < call.key_lengths[:, None, None, None]
+
+
 def compose(call: Call, *planes: Tensor | None) -> Tensor | None:
     """A key is kept where every mask keeps it."""
     kept = None
@@ -163,6 +170,7 @@ class Steps:
     mask: Step = mask
     causal: Step = causal
     window: Step = window
+    lengths: Step = lengths
     compose: Step = compose
     hide: Step = hide
     softmax: Step = softmax
@@ -182,7 +190,7 @@ def attention(call: Call, **replaced: Step) -> Any:
     key, value = do.group(call, call.key), do.group(call, call.value)
     scores = do.cap(call, do.score(call, key, do.scale(call)))
     scores = do.bias(call, do.alibi(call, scores))
-    kept = do.compose(call, do.mask(call), do.causal(call), do.window(call))
+    kept = do.compose(call, do.mask(call), do.causal(call), do.window(call), do.lengths(call))
     if kept is not None:
         scores = do.hide(call, scores, kept)
     weights = do.drop(call, do.softmax(call, scores, do))

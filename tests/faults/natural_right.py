@@ -413,3 +413,57 @@ def parts_of_eight_keys(call: Call) -> Tensor:
     total = shares.sum(dim=0)
     output = (shares * torch.stack(outputs)).sum(dim=0) / total.masked_fill(total == 0, 1.0)
     return output.to(call.dtype)
+
+
+@variant(
+    "Each sequence is cut to its keys, and computed alone.", features=("key_lengths",), without=("attn_mask",)
+)
+def each_cut_to_its_length(call: Call) -> Any:
+    if call.key_lengths is None:
+        return clean.attention(call)
+    parts = [
+        clean.attention(
+            call.but(
+                query=call.query[b : b + 1],
+                key=call.key[b : b + 1, :, :length],
+                value=call.value[b : b + 1, :, :length],
+                key_lengths=None,
+            )
+        )
+        for b, length in enumerate(call.key_lengths.tolist())
+    ]
+    return torch.cat(parts)
+
+
+@variant("Lengths and a mask at once are refused.", features=("key_lengths",))
+def lengths_beside_a_mask_refused(call: Call) -> Any:
+    if call.key_lengths is not None and call.attn_mask is not None:
+        raise ValueError("key_lengths and attn_mask cannot be given together")
+    return clean.attention(call)
+
+
+@variant(
+    "Queries behind the length of a self-attention give zeros, as they are padding.",
+    features=("key_lengths",),
+)
+def queries_behind_the_length_are_zero(call: Call) -> Any:
+    output = clean.attention(call)
+    if call.key_lengths is None or call.q_len != call.kv_len:
+        return output
+    padding = torch.arange(call.q_len) >= call.key_lengths[:, None]
+    return output.masked_fill(padding[:, None, :, None], 0.0)
+
+
+@variant(
+    "What is behind a length has the lowest score that the dtype holds.",
+    features=("key_lengths",),
+    without=("attn_mask",),
+)
+def behind_the_length_the_lowest(call: Call) -> Any:
+    def hide(call: Call, scores: Tensor, kept: Tensor) -> Tensor:
+        if call.key_lengths is None:
+            return clean.hide(call, scores, kept)
+        lowest = scores.masked_fill(~kept, torch.finfo(scores.dtype).min)
+        return torch.where(kept.any(dim=-1, keepdim=True), lowest, NEVER)
+
+    return clean.attention(call, hide=hide)

@@ -87,6 +87,7 @@ def with_features(call: Call, features: tuple[str, ...], window: tuple[int, int]
         "alibi_slopes": torch.linspace(0.1, 0.5, call.heads, dtype=call.dtype),
         "return_lse": True,
         "training": True,
+        "key_lengths": torch.arange(call.batch) % max(call.kv_len, 1) + 1,
     }
     return call.but(**{name: values[name] for name in features})
 
@@ -101,7 +102,9 @@ def oracle(call: Call) -> Tensor:
         call.query,
         call.key,
         call.value,
-        may_attend=clean.compose(call, clean.mask(call), clean.causal(call), clean.window(call)),
+        may_attend=clean.compose(
+            call, clean.mask(call), clean.causal(call), clean.window(call), clean.lengths(call)
+        ),
         bias=clean.alibi(call, clean.bias(call, nothing)),
         scale=call.scale,
         softcap=call.softcap,

@@ -1,0 +1,141 @@
+"""How many keys each sequence has, said by a number: those behind them are none."""
+
+from collections.abc import Iterator
+from random import Random
+
+import torch
+from torch import Tensor
+
+from headcheck.attention.given import beside_a_block, causal, live_rows, masked, no_mask, not_causal, without
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.subject import AttentionSubject
+from headcheck.calling import SubjectRaised, refused_on_purpose
+from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.given import alternately, at_least, at_most
+from headcheck.laws import law
+from headcheck.properties.attention.masks import loudest_key, loudest_value, poisoned
+
+LENGTHS = "a batch of sequences of several lengths, as of valid_lens, cache_seqlens, key_value_seq_lengths"
+EDGES = (1, 16, 32, 64, 128, 256)
+_ROOM = at_least(batch=2, kv_len=2)
+_BLOCKS = alternately(
+    (), (beside_a_block,), (at_most(q_len=1, head_dim=16, value_dim=16), at_least(kv_len=200))
+)
+
+
+def _of_several_lengths(attention: AttentionSubject, x: Inputs) -> Inputs:
+    """Each sequence with a number of keys, one at least with fewer than there are; every query sees one."""
+    random = Random(x.case.seed)
+    least = min(x.q_len, x.kv_len) if x.is_causal and attention.alignment == "bottom-right" else 1
+    if least == x.kv_len or x.batch < 1:
+        raise NotApplicable("takes as many queries as keys, and no query would stand at the last key")
+    edges = [each for each in (*EDGES, x.kv_len - 1) if least <= each < x.kv_len]
+    lengths = [
+        random.choice(edges) if edges and random.random() < 0.5 else random.randint(least, x.kv_len)
+        for _ in range(x.batch)
+    ]
+    lengths[random.randrange(x.batch)] = random.choice([*edges, random.randint(least, x.kv_len - 1)])
+    return x.but(key_lengths=tuple(lengths))
+
+
+def _asked(x: Inputs) -> Tensor:
+    """The queries (batch, heads, q_len) that have a key; with as many as keys those behind may be padding, too."""
+    if x.q_len != x.kv_len or x.key_lengths is None:
+        return ~x.dead_rows
+    return ~x.dead_rows & (torch.arange(x.q_len) < torch.tensor(x.key_lengths)[:, None, None])
+
+
+def _against_the_oracle(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The output of these queries."""
+    expected = attention.expected(x)
+    found = torch.where(_asked(x)[..., None], attention(x), expected)
+    return within(found, expected, lambda: attention.bound(x), "output, where key_lengths are given")
+
+
+def _or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The same, where both together are not refused on purpose."""
+    try:
+        return _against_the_oracle(attention, x)
+    except SubjectRaised as refusal:
+        if not refused_on_purpose(refusal.problem):
+            raise
+        raise NotApplicable(f"refuses both together: {refusal}") from refusal
+
+
+@law(
+    source=LENGTHS,
+    formula="O(Q, K, V; lengths)_b = O(Q_b, K_b[:lengths_b], V_b[:lengths_b])",
+    guards="A length read as another sequence's, one key too many or too few, the tail of a block; a split without keys.",
+    needs=("key_lengths",),
+    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+)
+def a_sequence_has_as_many_keys_as_is_said(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """With key_lengths the output, and the log-sum-exp, are those of the first keys of each sequence."""
+    x = _of_several_lengths(attention, x)
+    yield _against_the_oracle(attention, x)
+    if attention.has("log_sum_exp"):
+        exact = x.problem.attended.log_sum_exp
+        found = torch.where(_asked(x), attention.log_sum_exp(x).to(exact), exact)
+        yield within(found, exact, lambda: attention.log_sum_exp_bound(x), "log-sum-exp")
+
+
+@law(
+    source=LENGTHS,
+    formula="O(K, V; lengths) = O(K', V'; lengths) if they differ behind the lengths only, bit for bit",
+    guards="A fill value that leaks, keys behind a length that weigh something, values that are added with weight zero.",
+    needs=("key_lengths",),
+    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+    share=0.5,
+)
+def what_stands_behind_a_length_does_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
+    """Keys and values behind the length of a sequence change nothing, however large they are."""
+    x = _of_several_lengths(attention, x.written_out())
+    return [
+        attention.identical(
+            poisoned(x, x.hidden_keys, sign * loudest_key(x), loudest_value(x)),
+            x,
+            "output, when keys and values behind the lengths are huge",
+        )
+        for sign in (1.0, -1.0)
+    ]
+
+
+@law(
+    source=LENGTHS,
+    formula="attn_mask and lengths: a query may attend to a key that both leave it",
+    guards="A mask that is dropped where lengths are given, or read from the wrong place; lengths that are dropped.",
+    needs=("key_lengths", "attn_mask"),
+    given=(masked, live_rows, not_causal, _ROOM),
+    share=0.3,
+)
+def key_lengths_beside_a_mask_hide_what_either_hides(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Beside attn_mask key_lengths hide the keys behind them, and the mask what it hides; or both are refused."""
+    return _or_refused(attention, _of_several_lengths(attention, x))
+
+
+@law(
+    source=LENGTHS,
+    formula="is_causal and lengths: the diagonal stands at the first key, or at the last of lengths_b",
+    guards="The diagonal counted from the longest sequence, or from the end of the buffer (flash-attention's kvcache).",
+    needs=("key_lengths", "is_causal"),
+    given=(no_mask, causal, without("window", "alibi"), _ROOM),
+    share=0.5,
+)
+def key_lengths_with_is_causal_end_at_the_last_key(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """With is_causal key_lengths move the diagonal where it is counted from the last key; or both are refused."""
+    return _or_refused(attention, _of_several_lengths(attention, x))
+
+
+@law(
+    source=LENGTHS,
+    formula="dQ, dK, dV with lengths are the oracle's: zero behind them",
+    guards="A backward pass that does not know the lengths, or takes the first sequence's for all.",
+    needs=("key_lengths",),
+    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+    share=0.5,
+)
+def gradients_end_at_the_length(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """With key_lengths the gradients are the oracle's, and those of keys and values behind them are zero."""
+    x = _of_several_lengths(attention, x)
+    asked = torch.where(_asked(x)[..., None], x.cotangent, 0)
+    return attention.gradients_against_the_oracle(x, asked)
