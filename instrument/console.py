@@ -47,7 +47,7 @@ def as_text(verdict: Verdict) -> str:
 def counterexample_text(row: LawResult) -> str:
     """A broken law as plain text."""
     file = io.StringIO()
-    _broken(row, [], plain_console(file, color_system=None))
+    _broken(row, [], {}, plain_console(file, color_system=None))
     return file.getvalue().strip("\n")
 
 
@@ -66,7 +66,7 @@ def show(verdict: Verdict, console: Console, *, verbose: bool = False) -> None:
     in_full = told_in_full([first for first, _ in groups], IN_FULL)
     alike = {first.id: others for first, others in groups}
     for row in in_full:
-        _broken(row, alike[row.id], console)
+        _broken(row, alike[row.id], verdict.declaration, console)
     _broken_too([group for group in groups if group[0] not in in_full], verbose, console)
     if verdict.known:
         write_line(console, "")
@@ -112,7 +112,7 @@ def short(verdict: Verdict) -> str:
     hints = [f"hint: {note}" for note in verdict.notes if isinstance(note, Hint)]
     lines = [f"breaks {first.id}: {first.reason}", *hints]
     law = all_laws().get(first.id)
-    if law is not None and (cure := _cure(law, first.counterexample)):
+    if law is not None and (cure := _cure(law, first.counterexample, verdict.declaration)):
         lines.append(f"where that is meant: {cure}")
     if first.counterexample is not None:
         lines.append(first.counterexample.replay)
@@ -220,7 +220,7 @@ def _same_break(rows: Iterable[LawResult]) -> list[tuple[LawResult, list[LawResu
     return list(groups.values())
 
 
-def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
+def _broken(row: LawResult, others: list[LawResult], declared: Mapping[str, Any], console: Console) -> None:
     write_line(console, "")
     write_line(console, f"BREAKS {row.id}", "bold red")
     write_line(console, f"  {row.statement}")
@@ -231,7 +231,7 @@ def _broken(row: LawResult, others: list[LawResult], console: Console) -> None:
     died = row.hung or (example is not None and example.what == "process")
     if law is not None and law.guards and not died:  # Which law met it says nothing about why.
         write_line(console, f"  guards against: {law.guards}", "dim")
-    if law is not None and not died and (cure := _cure(law, example)):
+    if law is not None and not died and (cure := _cure(law, example, declared)):
         write_line(console, f"  where that is meant: {cure}", "yellow")
     if others:
         names = _some([each.name_in_role for each in others])
@@ -256,13 +256,19 @@ def _broken_too(groups: list[tuple[LawResult, list[LawResult]]], verbose: bool, 
         write_line(console, f"  {told.id}{beside}: {told.reason}", "red")
 
 
-def _cure(law: Law, example: Counterexample | None) -> str:
-    """What declares what was observed: of a NaN no mean, of a number no NaN, and nothing random where no number was."""
+def _cure(law: Law, example: Counterexample | None, declared: Mapping[str, Any]) -> str:
+    """What declares what was observed: of a NaN no mean, of a number no NaN, and nothing random where no number was.
+
+    declared: the fields of the declaration; of one that says otherwise already only that it claims nothing.
+    """
     observed = example.observed if example is not None else None
     contradicted = "=nan" if observed is not None else "deterministic=False"
     if isinstance(observed, float) and math.isnan(observed):
         contradicted = "=mean"
-    return " or ".join(f"--declare {each}" for each in law.unless if not each.endswith(contradicted))
+    named = [each for each in law.unless if not each.endswith(contradicted)]
+    open_still = [each for each in named if each.partition("=")[0] not in declared]
+    none_claimed = [each for each in named if each.endswith("=undefined") and each not in open_still]
+    return " or ".join(f"--declare {each}" for each in (*open_still, *none_claimed))
 
 
 def _example(example: Counterexample, row: LawResult, console: Console) -> None:

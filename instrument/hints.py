@@ -15,6 +15,10 @@ MANY = 10
 REFUSED = tuple(f"raised {each.__name__}" for each in REFUSALS)
 """How the reason of a law begins that a subject broke by saying that it is not made for such a call."""
 MAY_REFUSE = "may_refuse=True"
+RAISED = "raised "
+"""The same, whatever it raised."""
+TO_HALF = "/under-autocast-to-half"
+"""What stands in the id of a law whose cases are in float32, and computed in float16."""
 SHORTEST = 16
 """A table of fewer positions is none: axes in another order differ in lengths as well."""
 TOO_SHORT = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
@@ -77,14 +81,31 @@ def _length_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[
 
 
 def _dtype_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
-    """What can be declared where all that breaks does so in one 16-bit format: each case is tried in the first, too."""
-    parse = role_named(introduction.role).parse
-    cases = [row.counterexample.case for row in rows if row.counterexample and row.counterexample.case]
-    broken = {parse(case).dtype for case in cases}
-    others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in broken]
-    tried = any({*row.dtypes} & {*others} for row in rows if row.outcome == "breaks")
-    first = (introduction.declaration.get("dtypes") or others)[:1]
-    if len(broken) != 1 or not broken <= set(LOW_PRECISION) or not tried or broken == {*first}:
-        return []
-    said = f"all that breaks does so in {broken.pop()}"
-    return [Hint(f"{said}: where it is not meant to work there, --declare dtypes={','.join(others)}")]
+    """What can be declared where all that breaks, or all that raises, does so in one 16-bit format.
+
+    Each case is tried in the first format, too.
+    """
+    broken = [
+        row for row in rows if row.outcome == "breaks" and row.counterexample and row.counterexample.case
+    ]
+    raising = [row for row in broken if row.reason.startswith(RAISED)]
+    for said, told in (("breaks", broken), ("raises", raising)):
+        formats = {_format(introduction.role, row) for row in told}
+        others = [name for name in DTYPES if any(name in row.dtypes for row in rows) and name not in formats]
+        tried = any({*row.dtypes} & {*others} for row in told)
+        first = (introduction.declaration.get("dtypes") or others)[:1]
+        if len(formats) == 1 and formats <= set(LOW_PRECISION) and tried and formats != {*first}:
+            cure = f"--declare dtypes={','.join(others)}"
+            return [
+                Hint(
+                    f"all that {said} does so in {formats.pop()}: where it is not meant to work there, {cure}"
+                )
+            ]
+    return []
+
+
+def _format(role: str, row: LawResult) -> str:
+    """The dtype of the smallest case, or of the region of autocast that the law speaks of."""
+    assert row.counterexample is not None
+    assert row.counterexample.case is not None
+    return "float16" if TO_HALF in row.id else str(role_named(role).parse(row.counterexample.case).dtype)

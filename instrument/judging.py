@@ -221,7 +221,7 @@ def judged_apart(
 ) -> Verdict:
     """The verdict of a crew: one pass over the laws, then more with fresh seeds until `fuzz_s` are over.
 
-    exit_first: the first broken law is the last row. Ctrl-C ends it early, too, and keeps what was found.
+    exit_first: it ends after the laws that break at a first look. Ctrl-C ends it early, too, and keeps what was found.
     """
     began, watcher = time.perf_counter(), watcher or Watcher()
     introduction = workers.introduce(watcher.tick)
@@ -239,7 +239,7 @@ def judged_apart(
             for row in workers.judge(open_laws, seed, watcher.tick):
                 rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
                 watcher.row(rows[row.id])
-                enough = exit_first and row.outcome == "breaks"
+                enough = exit_first and _is_enough(rows.values(), row)
                 if enough or (number and time.monotonic() > ends):
                     break
             if enough or not open_laws or time.monotonic() >= ends:
@@ -252,12 +252,25 @@ def judged_apart(
     if interrupted:
         unfinished = f"{INTERRUPTED} after {len(rows)} of {len(laws)} laws"
     if enough:
-        unfinished = f"stopped at the first broken law, {len(laws) - len(rows)} of {len(laws)} not judged"
+        left = len(laws) - len(rows)
+        unfinished = f"stopped after the first broken laws, {left} of {len(laws)} not judged" if left else ""
     if workers.bugs and not unfinished:
         unfinished = f"{len(workers.bugs)} times a law could not be judged for a bug in headcheck"
     unfinished = unfinished or workers.unfinished
     in_order = [rows[law.id] for law in laws if law.id in rows]
     return verdict_of(plan, introduction, in_order, time.perf_counter() - began, unfinished)
+
+
+def _is_enough(rows: Iterable[LawResult], last: LawResult) -> bool:
+    """Whether a law that tells something of the fault has been broken, and those that break at a first look are known.
+
+    They come first, one after another; what hangs or ends its process is not waited for again.
+    """
+    from headcheck.ranking import is_slight
+
+    broken = [row for row in rows if row.outcome == "breaks"]
+    died = last.hung or (last.counterexample is not None and last.counterexample.what == "process")
+    return not all(map(is_slight, broken)) and (last.outcome != "breaks" or died)
 
 
 def merged(earlier: LawResult | None, row: LawResult) -> LawResult:

@@ -28,6 +28,12 @@ IN_ANOTHER_DTYPE = ("dtypes", "autocast")
 OF_THE_OUTPUT = "output-is-within-the-bound"
 OF_THE_FORM = "output-has-the-right-form"
 """Where it breaks of a plain call, nothing else can hold."""
+OF_CHANCE = "same-call-same-answer"
+"""Where it breaks of a plain call, no comparison of two calls says anything."""
+RAISED = "raised "
+"""How the reason of a row begins whose call raised."""
+OF_TWO_CALLS = ("state", "memory")
+"""Families whose laws make calls of several kinds: one that raises says nothing of what they speak of."""
 
 
 def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
@@ -44,9 +50,10 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
         families, case = families_of(law.role), _case(law, row)
         beyond = _beyond_a_plain_call(law, case)
         return (
-            _is_slight(row),
-            wrong_in_any and law.family_in_role in IN_ANOTHER_DTYPE,
-            bool(beyond) or row.name != OF_THE_FORM,
+            is_slight(row),
+            wrong_in_any and (law.family_in_role in IN_ANOTHER_DTYPE or not _is_wide(row)),
+            bool(beyond) or row.name not in (OF_THE_FORM, OF_CHANCE),
+            row.reason.startswith(RAISED) and law.family_in_role in OF_TWO_CALLS,
             _is_of_rows_without_keys(law),
             beyond,
             families.index(law.family_in_role),
@@ -65,7 +72,7 @@ def told_in_full(rows: list[LawResult], number: int) -> list[LawResult]:
     chosen, others = rows[:1], rows[1:]
     while others and len(chosen) < number:
         seen = {each.family for each in chosen}
-        best = min(others, key=lambda row: (_is_slight(row), row.family in seen, not _has_numbers(row)))
+        best = min(others, key=lambda row: (is_slight(row), row.family in seen, not _has_numbers(row)))
         others.remove(best)
         chosen.append(best)
     return chosen
@@ -88,7 +95,7 @@ def _is_wide(row: LawResult) -> bool:
     return not case or "float16" not in case  # Nor bfloat16.
 
 
-def _is_slight(row: LawResult) -> bool:
+def is_slight(row: LawResult) -> bool:
     """Whether the break says little of others: a bound exceeded by not much, or a NaN that is answered otherwise."""
     example = row.counterexample
     if example is None:

@@ -58,7 +58,11 @@ def is_module_class(attribute: type) -> bool:
 
 
 def _recognised(attribute: Any) -> str | None:
-    """The first role that knows a callable by its name or its kind."""
+    """The first role that knows a callable by its name or its kind; a function of query, key and value is attention."""
+    if not isinstance(attribute, type) and not is_module_class(type(attribute)):
+        names = [each.name for each in _parameters(attribute) or ()]
+        if _are_query_key_value(names):
+            return "attention"
     return next((name for name in HOMES if role_named(name).recognises(attribute)), None)
 
 
@@ -140,10 +144,15 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     )
 
 
+def _are_query_key_value(names: list[str]) -> bool:
+    """Whether the first three parameters begin with q, k and v."""
+    return [name[:1].lower() for name in names[:3]] == ["q", "k", "v"]
+
+
 def _roles_of_parameters(names: list[str]) -> str:
     """The roles of functions that the names of parameters point to; '' where they may be query, key and value."""
     first = [name.lower() for name in names[:3]]
-    if [name[:1] for name in first] == ["q", "k", "v"]:
+    if _are_query_key_value(names):
         return ""
     words = {
         "layer_norm": {"bias", "beta"} if {"eps", "epsilon"} & {*names} else set(),

@@ -57,7 +57,7 @@ def test_exitfirst_stops_at_the_first_broken_law(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert out.count("BREAKS attention/") == 1
     assert "replay: headcheck replay" in out
-    assert re.search(r"NOT FINISHED: stopped at the first broken law, \d+ of \d+ not judged", out)
+    assert re.search(r"NOT FINISHED: stopped after the first broken laws, \d+ of \d+ not judged", out)
 
 
 def test_several_subjects_are_judged_one_after_another(capsys: pytest.CaptureFixture[str]) -> None:

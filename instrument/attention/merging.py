@@ -127,8 +127,9 @@ def _loses_what_differences_lose(trial: AttentionSubject, dtype: str) -> bool:
         return False
     if _any_broken(found, lambda x: trial.bound(x) + BY_DIFFERENCES.merges):
         return False
-    quiet = _answers(trial, (_with_loud_values(trial, dtype, length, loud=False) for length in LENGTHS))
-    return not _any_broken(quiet, trial.bound)
+    quiet = [_with_loud_values(trial, dtype, length, loud=False) for length in LENGTHS]
+    usual = [_with_scores_near_zero(trial, dtype, length) for length in LENGTHS[:3]]
+    return not _any_broken(_answers(trial, [*quiet, *usual]), trial.bound)
 
 
 def _loses_what_shares_lose(trial: AttentionSubject, dtype: str) -> bool:

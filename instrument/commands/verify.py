@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--law", metavar="PART", action="append", default=[], help="only laws whose id contains PART"
     )
-    parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at the first broken law")
+    parser.add_argument(
+        "-x", "--exitfirst", action="store_true", help="stop after the laws that break at a first look"
+    )
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     several = len(arguments.subjects) > 1
     if arguments.exitfirst and arguments.baseline:
-        raise HeadcheckError("--baseline needs every law: leave out --exitfirst, which stops at the first")
+        raise HeadcheckError("--baseline needs every law: leave out --exitfirst, which stops early")
     if arguments.fuzz and arguments.seed is None:
         arguments.seed = fresh_seed()
     known = read_baseline(arguments.baseline) if arguments.baseline else None
