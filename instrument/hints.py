@@ -19,6 +19,8 @@ RAISED = "raised "
 """The same, whatever it raised."""
 TO_HALF = "/under-autocast-to-half"
 """What stands in the id of a law whose cases are in float32, and computed in float16."""
+CHANGED_IN_PLACE = "needed for gradient computation has been modified by an inplace operation"
+"""What autograd says of a tensor that it would need as it was."""
 SHORTEST = 16
 """A table of fewer positions is none: axes in another order differ in lengths as well."""
 TOO_SHORT = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
@@ -32,6 +34,7 @@ def hints_of(plan: Plan, introduction: Introduction, rows: Sequence[LawResult]) 
         *_refusals_note(introduction, rows),
         *_length_note(introduction, rows),
         *_dtype_note(introduction, rows),
+        *_gradients_note(introduction, rows),
     ]
 
 
@@ -109,3 +112,11 @@ def _format(role: str, row: LawResult) -> str:
     assert row.counterexample is not None
     assert row.counterexample.case is not None
     return "float16" if TO_HALF in row.id else str(role_named(role).parse(row.counterexample.case).dtype)
+
+
+def _gradients_note(introduction: Introduction, rows: Sequence[LawResult]) -> list[str]:
+    """What can be declared of code for inference alone, where autograd says that it cannot go back through it."""
+    refused = any(row.outcome == "breaks" and CHANGED_IN_PLACE in row.reason for row in rows)
+    if not refused or "gradients" in introduction.declaration:
+        return []
+    return [Hint("where it is for inference alone, and no gradients are meant: --declare gradients=False")]

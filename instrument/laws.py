@@ -154,6 +154,9 @@ def choose(role: str | Sequence[str], patterns: Iterable[str] = ()) -> list[Law]
 def law_named(law_id: str) -> Law:
     """The law of that id. HeadcheckError: there is none."""
     laws = all_laws()
+    ending = [each for each in laws if each.endswith(f"/{law_id}")]
+    if law_id not in laws and len(ending) == 1:
+        return laws[ending[0]]
     if law_id not in laws:
         raise HeadcheckError(f"there is no law {law_id!r}; {_meant(law_id, laws.values())}")
     return laws[law_id]

@@ -126,7 +126,7 @@ def leave_the_terminal() -> None:
     faulthandler.disable()  # A crash is told as a finding; pytest would print a stack for each.
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
     warnings.simplefilter("ignore")  # Laws give rows of one number, and nothing but zeros.
     torch.set_num_threads(1)
     # What Hypothesis keeps between runs would stand in the user's folder.
@@ -137,7 +137,7 @@ def leave_the_terminal() -> None:
 def _let_it_speak() -> None:
     """In a replay of one case the user wants to see what the subject prints and warns of."""
     warnings.resetwarnings()
-    sys.stdout = sys.stderr
+    sys.stdout = sys.stderr = sys.__stderr__
     os.dup2(2, 1)
 
 

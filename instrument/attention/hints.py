@@ -3,8 +3,6 @@
 A hint changes nothing of what is judged. A bug can look like a convention, and only its author knows.
 """
 
-import math
-from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import permutations
 from typing import Literal
@@ -12,20 +10,17 @@ from typing import Literal
 import torch
 
 from headcheck.attention.case import Case
-from headcheck.attention.inputs import Inputs
 from headcheck.attention.notes import (
     INPUTS,
     any_keyword_note,
-    centred,
     dropout_note,
     lengths_note,
-    logs_of_weights,
-    normalised_note,
     overflow_note,
     second_derivatives_note,
     unrecognised_note,
 )
 from headcheck.attention.readout import reading_the_weights
+from headcheck.attention.scale_shown import scale_note
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import PLAIN, attempt, built, is_right
 from headcheck.comparison import LawBroken, NotApplicable, failure_of, within
@@ -52,14 +47,6 @@ FEWER_KEYS = PLAIN.but(q_len=5, kv_len=2, window=(0, 0))
 """A window that leaves some queries no keys."""
 WIDEST = 4096
 """The widest window that is tried since a parameter is named so."""
-SCALES: Mapping[str, Callable[[Inputs], float]] = {
-    "1": lambda x: 1.0,
-    "1 / head_dim": lambda x: 1 / x.head_dim,
-    "1 / sqrt(heads * head_dim)": lambda x: (x.heads * x.head_dim) ** -0.5,
-}
-"""What a default scale is instead."""
-OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
-"""In which a scale that is measured in a plain call has to be right as well."""
 
 
 def hints(trial: AttentionSubject) -> list[str]:
@@ -78,7 +65,7 @@ def hints(trial: AttentionSubject) -> list[str]:
 def _explaining(trial: AttentionSubject) -> list[str]:
     """The hints, '' where there is none."""
     return [
-        _scale_note(trial),
+        scale_note(trial),
         *_otherwise(trial),
         _band_note(trial) or _named_window_note(trial) or _causal_note(trial),
         _mask_note(trial),
@@ -118,47 +105,6 @@ def _of_one_query(trial: AttentionSubject, case: Case) -> Case:
     """A case with fewer queries than keys, as the subject takes it."""
     fewer = trial.declaration.rectangular == ONE_QUERY and case.q_len != case.kv_len
     return case.but(q_len=1) if fewer else case
-
-
-def _scale_note(trial: AttentionSubject) -> str:
-    """Which scale a plain call has instead of the default one."""
-    plain = PLAIN.but(dtype="float64" if "float64" in trial.dtypes else trial.dtypes[0])
-    x = built(trial, plain)
-    if not _is_wrong(trial, x):
-        return ""
-    for name, scale in SCALES.items():
-        if not _is_wrong(trial, x, scale=scale(x)):
-            cure = ": --declare always.scale=1.0 if that is what you mean" if name == "1" else ""
-            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
-    for measured in _measured_scales(trial, x):
-        others = (built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES)
-        if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
-            cure = f"--declare always.scale={measured!r} if that is what you mean"
-            return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
-    return normalised_note(trial, x)
-
-
-def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:
-    """Whether a call gives another answer than x asks for, or x with what is meant instead; not so where it raises."""
-    asked = x.but(**meant)
-    try:
-        return within(trial(x), trial.expected(asked), trial.strict_bound(asked)).broken
-    except (LawBroken, NotApplicable):
-        return False
-
-
-def _measured_scales(trial: AttentionSubject, x: Inputs) -> list[float]:
-    """What the logarithms of the weights are of the products, as a number or root that a person would write."""
-    logs = logs_of_weights(trial, x)
-    if logs is None:
-        return []
-    products = centred(x.query.double() @ x.key.double().mT)
-    scale = float((logs * products).sum() / products.square().sum())
-    if not (math.isfinite(scale) and scale):
-        return []
-    powers = (1.0, -1.0, 2.0, -2.0) if scale > 0 else (1.0, -1.0)
-    written = {float(f"{scale**power:.6g}") ** (1 / power) for power in powers}
-    return sorted(written, key=lambda each: abs(each - scale))
 
 
 def _causal_note(trial: AttentionSubject) -> str:

@@ -14,7 +14,7 @@ from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
 from headcheck.functions.rotary_inputs import Rotary, RotaryCase, RotaryInputs
-from headcheck.functions.rotary_tables import Tables, find_tables
+from headcheck.functions.rotary_tables import Tables, angles_note, find_tables
 from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
 from headcheck.numbers import below
@@ -245,7 +245,7 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
         return super().found(subject) | ({"arithmetic": None} if subject.found else {})
 
     def notes(self, subject: RotarySubject) -> list[str]:
-        return formats_of_angles(subject, self)
+        return [*formats_of_angles(subject, self), *angles_note(subject)]
 
     def build(self, case: RotaryCase, subject: RotarySubject) -> RotaryInputs:
         pairing = subject.pairing if case.pairing == "declared" else case.pairing

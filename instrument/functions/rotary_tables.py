@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 COS, SIN = ("cos", "freqs_cos", "cos_cached"), ("sin", "freqs_sin", "sin_cached")
 COMPLEX = ("freqs_cis", "freqs_complex")
+OF_ANGLES = ("freqs", "freq", "angles", "emb", "pos_emb", "rotary_emb", "rotary_pos_emb", "rope")
+"""What a second parameter is called that takes angles, position times frequency, as in Megatron."""
 PAIRINGS = ("interleaved", "half")
 CLEARLY = 0.1
 """By so much more a later form has to be right, where none is altogether."""
@@ -143,6 +145,15 @@ def find_tables(subject: RotarySubject) -> list[str]:
         )
         notes += _if_of_each_sequence(subject, taken)
     return notes
+
+
+def angles_note(subject: RotarySubject) -> list[str]:
+    """Where positions are given to what may be a table of angles."""
+    names = [*(parameters_of(subject.declaration.function) or ())][1:2]
+    if subject.tables or subject.places["positions"] != 1 or not {*names} & {*OF_ANGLES}:
+        return []
+    said = f"{names[0]} is given positions; where it is a table of angles, a function around it that makes one"
+    return [Hint(f"{said} of positions has it judged (docs/adapting.md)")]
 
 
 def _forms(taken: Tables, declared: str | None, layout: str | None) -> Iterator[tuple[Tables, str]]:

@@ -68,8 +68,11 @@ def norm_order_note(subject: Any) -> list[str]:
     except (LawBroken, NotApplicable):
         return []
     named = dict(subject.module.named_modules())
-    leaves = [type(part).__name__.lower() for name in ran if not [*(part := named[name]).children()]]
-    is_norm = [NORM in leaf for leaf in leaves]
+    leaves = [name for name in ran if not [*named[name].children()]]
+    is_norm = [NORM in type(named[name]).__name__.lower() for name in leaves]
+    depths = [name.count(".") for name, each in zip(leaves, is_norm, strict=True) if each]
+    if is_norm and is_norm[-1] and depths[-1] < max(depths):  # Of the whole stack, behind its last layer.
+        is_norm.pop()
     # Norms on both ends: one stands before the first layer, or behind the last one, and nothing tells which.
     if not is_norm or is_norm[0] == is_norm[-1]:
         return []

@@ -10,7 +10,7 @@ from headcheck.attention.given import live_rows, masked, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, within
-from headcheck.given import at_least, one_in
+from headcheck.given import at_least, one_in, one_of
 from headcheck.laws import law
 from headcheck.reference import masks
 
@@ -45,7 +45,12 @@ def packed_documents_equal_each_alone(attention: AttentionSubject, x: Inputs) ->
     guards="A mask whose diagonal is open and whose next entry is not, taken for a causal one: documents and padding "
     "are seen; one that is known by its first and its last row.",
     needs=("attn_mask",),
-    given=(unmasked, at_least(q_len=3, kv_len=3), one_in(2, at_least(q_len=17, kv_len=17))),
+    given=(
+        unmasked,
+        one_of("values", "normal"),
+        at_least(q_len=3, kv_len=3),
+        one_in(2, at_least(q_len=17, kv_len=17)),
+    ),
     share=0.5,
 )
 def a_causal_mask_may_hide_more(attention: AttentionSubject, x: Inputs) -> Comparison:

@@ -22,7 +22,7 @@ STEMS = {
     "q": ("q", "qs", "query", "queries"),
     "k": ("k", "ks", "key", "keys"),
     "v": ("v", "vs", "value", "values"),
-    "o": ("o", "out", "output", "outputs", "attnout", "outproj", "outputproj"),
+    "o": ("o", "out", "output", "outputs", "attnout", "outproj", "outputproj", "concat"),
     "qkv": ("qkv", "querykeyvalue", "cattn", "inproj", "attn"),
     "kv": ("kv", "keyvalue", "keysvalues"),
 }

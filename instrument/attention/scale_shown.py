@@ -1,0 +1,68 @@
+"""Which scale an attention function has where it is not the default one: what plain calls show, for the reader."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from headcheck.attention.case import Case
+from headcheck.attention.inputs import Inputs
+from headcheck.attention.notes import centred, logs_of_weights, normalised_note
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN, built
+from headcheck.comparison import LawBroken, NotApplicable, within
+
+SCALES: Mapping[str, Callable[[Inputs], float]] = {
+    "1": lambda x: 1.0,
+    "1 / head_dim": lambda x: 1 / x.head_dim,
+    "1 / sqrt(heads * head_dim)": lambda x: (x.heads * x.head_dim) ** -0.5,
+}
+"""What a default scale is instead."""
+OTHER_SIZES = ({"head_dim": 8, "value_dim": 8}, {"q_len": 5, "kv_len": 5})
+"""In which a scale that is measured in a plain call has to be right as well."""
+
+
+def scale_note(trial: AttentionSubject) -> str:
+    """Which scale a plain call has instead of the default one; in float32 where float64 tells nothing."""
+    formats: list[str] = [name for name in ("float64", "float32") if name in trial.dtypes] or list(
+        trial.dtypes[:1]
+    )
+    if not _is_wrong(trial, built(trial, PLAIN.but(dtype=formats[-1]))):
+        return ""
+    found = (_other_scale(trial, PLAIN.but(dtype=each)) for each in formats)
+    return next(filter(None, found), "") or normalised_note(trial, built(trial, PLAIN.but(dtype=formats[0])))
+
+
+def _other_scale(trial: AttentionSubject, plain: Case) -> str:
+    """The scale for which this call, and others of other sizes, are right; '' where there is none."""
+    x, others = built(trial, plain), [built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES]
+    for name, scale in SCALES.items():
+        if not any(_is_wrong(trial, each, scale=scale(each)) for each in (x, *others)):
+            cure = ": --declare always.scale=1.0 if that is what you mean" if name == "1" else ""
+            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
+    for measured in _measured_scales(trial, x):
+        if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
+            cure = f"--declare always.scale={measured!r} if that is what you mean"
+            return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
+    return ""
+
+
+def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:
+    """Whether a call gives another answer than x asks for, or x with what is meant instead; not so where it raises."""
+    asked = x.but(**meant)
+    try:
+        return within(trial(x), trial.expected(asked), trial.strict_bound(asked)).broken
+    except (LawBroken, NotApplicable):
+        return False
+
+
+def _measured_scales(trial: AttentionSubject, x: Inputs) -> list[float]:
+    """What the logarithms of the weights are of the products, as a number or root that a person would write."""
+    logs = logs_of_weights(trial, x)
+    if logs is None:
+        return []
+    products = centred(x.query.double() @ x.key.double().mT)
+    scale = float((logs * products).sum() / products.square().sum())
+    if not (math.isfinite(scale) and scale):
+        return []
+    powers = (1.0, -1.0, 2.0, -2.0) if scale > 0 else (1.0, -1.0)
+    written = {float(f"{scale**power:.6g}") ** (1 / power) for power in powers}
+    return sorted(written, key=lambda each: abs(each - scale))
