@@ -247,7 +247,7 @@ class _Conventions(_Common):
     int32 where the parameter is called as in kernels, cache_seqlens. With causal='bottom-right' the last query stands
     at the last of them. False: it is not asked for."""
     weights: bool | None = None
-    """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), before dropout."""
+    """`return_weights`: (output, weights), (batch, heads, q_len, kv_len), as before dropout or as after it."""
     returns: tuple[str, ...] | None = None
     """What every call returns, where it is a tuple: 'output', 'weights', 'log_sum_exp', and 'other' for what is not
     judged. None: as a plain call shows."""

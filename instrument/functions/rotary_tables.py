@@ -152,7 +152,9 @@ def angles_note(subject: RotarySubject) -> list[str]:
     names = [*(parameters_of(subject.declaration.function) or ())][1:2]
     if subject.tables or subject.places["positions"] != 1 or not {*names} & {*OF_ANGLES}:
         return []
-    said = f"{names[0]} is given positions; where it is a table of angles, a function around it that makes one"
+    said = (
+        f"{names[0]} is given positions; where it is a table of angles, a function around it that makes one"
+    )
     return [Hint(f"{said} of positions has it judged (docs/adapting.md)")]
 
 

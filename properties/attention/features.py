@@ -198,6 +198,29 @@ def dropout_is_not_in_the_log_sum_exp(attention: AttentionSubject, x: Inputs) ->
 
 
 @law(
+    source="torch.nn.MultiheadAttention returns the weights that were dropped; others return them as they were before",
+    formula="W with dropout = W without, or O = W V",
+    guards="Weights that are dropped apart from those that meet the values, or divided by 1 - p and not dropped.",
+    needs=("weights", "dropout"),
+    given=(one_of("dtype", "float32", "float64"),),
+    share=0.3,
+)
+def weights_beside_dropout_are_those_before_or_after_it(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """The weights that are returned beside dropout are all weights, or those that met the values."""
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(x.case.seed)
+        answer = attention.answer(x.but(dropout_p=0.5), weights=True)
+    if answer.weights is None:
+        raise LawBroken("return_weights=True returned no weights")
+    limit = _limit_of_weights(attention, x)
+    before = within(answer.weights, x.problem.attended.weights, limit, "weights, with dropout")
+    value = x.problem.grouped_value
+    off = limit.clamp(max=1) @ value.abs() + attention.bound(x)  # Each divided by 1 - 0.5.
+    after = within(answer.output, answer.weights.double() @ value, 2 * off, "output, with dropout")
+    return after if before.broken and not after.broken else before
+
+
+@law(
     source="the output is the returned weights times the values",
     formula="W >= 0, W = softmax(S)",
     guards="Weights after dropout (pytorch 42929), averaged over heads (fairseq 3365), of another path.",
@@ -205,11 +228,16 @@ def dropout_is_not_in_the_log_sum_exp(attention: AttentionSubject, x: Inputs) ->
 )
 def returned_weights_are_within_the_bound(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The returned weights are the softmax of the scores."""
-    observed = attention.weights(x)
-    exact, limit = x.problem.attended.weights, attention.forward_bounds(x).weights
-    if attention.empty_rows != "zeros" or DEAD_ROWS in attention.avoids:
-        limit = torch.where(attention.special_rows(x)[..., None], torch.inf, limit)
-    return within(observed, exact, limit, "weights")
+    exact, limit = x.problem.attended.weights, _limit_of_weights(attention, x)
+    return within(attention.weights(x), exact, limit, "weights")
+
+
+def _limit_of_weights(attention: AttentionSubject, x: Inputs) -> torch.Tensor:
+    """How far each may be off; any far where rows without keys do not give zeros."""
+    limit = attention.forward_bounds(x).weights
+    if attention.empty_rows == "zeros" and DEAD_ROWS not in attention.avoids:
+        return limit
+    return torch.where(attention.special_rows(x)[..., None], torch.inf, limit)
 
 
 @law(

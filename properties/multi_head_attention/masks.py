@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.calling import REFUSALS, SubjectRaised
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, same, within
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
+from headcheck.modules.multi_head.asking import answer_beside_causal, with_numbers_added
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.finding import without_keys
-from headcheck.modules.multi_head.masks import axes_of, can_say
-from headcheck.modules.multi_head.oracle import with_bias
+from headcheck.modules.multi_head.masks import can_say
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 HIDDEN = "a masked key has the weight 0: Vaswani et al. 2017, section 3.2.3"
@@ -118,17 +118,8 @@ def an_additive_mask_equals_the_boolean_one(attention: MultiHeadSubject, x: Mult
 )
 def numbers_in_a_mask_are_added_to_the_scores(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """A mask of finite numbers is added to the scores, beside what it hides."""
-    shapes = [shape for kind, shape in attention.found.mask_forms if kind == "additive"]
-    shape = x.case.mask_shape if x.case.mask_shape in shapes else shapes[0]
-    bias = x.random("bias", *axes_of(shape, (len(x.query), x.heads, x.query.shape[1], x.keys.shape[1])))
-    whole = bias.expand(len(x.query), -1, x.query.shape[1], -1)
-    keep = x.may_attend
-    if keep is None or not can_say(shape, keep):
-        keep = torch.ones_like(whole, dtype=torch.bool)
-    case = x.case.but(mask_kind="additive", mask_shape=shape)
-    biased = x.masked(keep).but(case=case, score_bias=whole)
-    exact = with_bias(biased, whole.double(), attention.visible(biased))
-    return attention.close(attention(biased), exact, biased)
+    biased, exact = with_numbers_added(attention, x)
+    return attention.close(attention(biased), exact(biased), biased)
 
 
 @law(
@@ -176,13 +167,7 @@ def a_mask_beside_is_causal_hides_what_either_hides(
         raise NotApplicable("is_causal is said beside a mask that says so too")
     seen = attention.visible(both).any(dim=-1).all(dim=1)[..., None]
     given = attention.masks_for(both)["attn_mask"].clone()
-    try:
-        found = attention(both)
-    except SubjectRaised as refusal:
-        said_so = "causal" in str(refusal.problem)  # As torch's own does.
-        if said_so or isinstance(refusal.problem, REFUSALS):
-            raise NotApplicable(f"attn_mask with is_causal is refused: {refusal}") from refusal
-        raise
+    found = answer_beside_causal(attention, both)
     yield same(attention.masks_given["attn_mask"], given, "attn_mask after the call")
     exact = attention.exact(both)
     yield attention.close(torch.where(seen, found, exact), exact, both, "output, is_causal beside a mask")

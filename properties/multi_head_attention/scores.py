@@ -2,9 +2,10 @@
 
 import torch
 
-from headcheck.comparison import Comparison
-from headcheck.given import at_least, having
+from headcheck.comparison import Comparison, NotApplicable
+from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
+from headcheck.modules.multi_head.asking import answer_beside_causal, with_numbers_added
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.oracle import projected, put_out
 from headcheck.modules.multi_head.subject import MultiHeadSubject
@@ -71,4 +72,29 @@ def a_shift_of_all_values_passes_through(attention: MultiHeadSubject, x: MultiHe
     )
     return attention.close_between(
         attention(other), attention(x).double() + x.weights["w_o"] @ passed, x, other
+    )
+
+
+@law(
+    source="torch.nn.MultiheadAttention: a mask of floats is added to the attention weights, and is_causal hides",
+    formula="f(x, b, is_causal) = Concat(softmax(Q K^T / sqrt(head_dim) + b, over j <= i) V) W_o; or it is refused",
+    guards="Two masks made one by their infinities alone, so that the numbers of the one become zeros.",
+    needs=("is_causal", "additive"),
+    given=(
+        having(mode="self", flag=False),
+        at_least(q_len=2),
+        one_of("values", "normal", "integers", "tiny"),
+    ),
+    share=0.5,
+)
+def numbers_beside_is_causal_are_added(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """Beside is_causal a mask of finite numbers is added to the scores of what is not hidden, too."""
+    biased, exact = with_numbers_added(attention, x)
+    both = attention.beside_causal(biased)
+    if both is None:
+        raise NotApplicable("is_causal is said beside a mask that says so too")
+    seen = attention.visible(both).any(dim=-1).all(dim=1)[..., None]
+    found, expected = answer_beside_causal(attention, both), exact(both)
+    return attention.close(
+        torch.where(seen, found, expected), expected, both, "output, is_causal beside a mask"
     )

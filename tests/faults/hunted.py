@@ -362,3 +362,21 @@ def heads_lost_beside_two_axes_of_one(call: Call) -> Tensor:
     if batch == rows == 1 < heads and call.query.shape[0] > 1 and call.query.shape[2] > 1:
         return with_mask(call, call.attn_mask[..., :1, :, :])
     return clean.attention(call)
+
+
+@fault(
+    "Beside dropout the weights that are returned are divided by 1 - p, and none of them is dropped.",
+    breaks="features/weights-beside-dropout-are-those-before-or-after-it",
+    naive="PATH",
+    when=("dropout_p", "return_weights"),
+    features=("return_weights",),
+)
+def returned_weights_scaled_up(call: Call) -> Any:
+    weights: list[Tensor] = []
+
+    def drop(call: Call, before: Tensor) -> Tensor:
+        weights.append(before / (1 - call.dropout_p))
+        return clean.drop(call, before)
+
+    output = clean.attention(call, drop=drop)
+    return (output, weights[0].to(call.dtype)) if call.return_weights else output

@@ -467,3 +467,30 @@ def behind_the_length_the_lowest(call: Call) -> Any:
         return torch.where(kept.any(dim=-1, keepdim=True), lowest, NEVER)
 
     return clean.attention(call, hide=hide)
+
+
+@variant(
+    "The weights that are returned are those that met the values: after dropout.",
+    features=("return_weights",),
+)
+def returned_after_dropout(call: Call) -> Any:
+    met: list[Tensor] = []
+
+    def combine(call: Call, weights: Tensor, value: Tensor) -> Tensor:
+        met.append(weights)
+        return clean.combine(call, weights, value)
+
+    output = clean.attention(call, combine=combine)
+    return (output, met[0].to(call.dtype)) if call.return_weights else output
+
+
+@variant("The weights that are returned are those before dropout.", features=("return_weights",))
+def returned_before_dropout(call: Call) -> Any:
+    met: list[Tensor] = []
+
+    def drop(call: Call, weights: Tensor) -> Tensor:
+        met.append(weights)
+        return clean.drop(call, weights)
+
+    output = clean.attention(call, drop=drop)
+    return (output, met[0].to(call.dtype)) if call.return_weights else output

@@ -782,6 +782,17 @@ class CausalDropped(Full):
 
 
 @wrong(
+    "Beside is_causal a mask of numbers is read for its infinities alone: the others become zeros.",
+    breaks="scores/numbers-beside-is-causal-are-added",
+)
+class InfinitiesAlone(Full):
+    def biases(self, raw: Any, mask: Any, key_mask: Any, causal: bool, asked: bool) -> list[Tensor]:
+        if causal and mask is not None and mask.is_floating_point():
+            mask = ~mask.isneginf()
+        return super().biases(raw, mask, key_mask, causal, asked)
+
+
+@wrong(
     "The causal diagonal is one too far to the right.",
     breaks="masks/under-a-causal-mask-later-tokens-do-not-matter",
     causal=True,
