@@ -159,6 +159,8 @@ def require_callable(
         if not isinstance(why, NoAnswer | NotApplicable):
             return
         reasons += [why] if isinstance(why, NoAnswer) else []
+    if reasons and "not compiled with CUDA" in str(reasons[0]):
+        raise SubjectError(f"the subject needs CUDA, which torch does not have here: {reasons[0]}")
     if reasons:
         line = reasons[0].raised_at if isinstance(reasons[0], SubjectRaised) else ""
         raise SubjectError(
@@ -211,10 +213,8 @@ class Patience:
 
 def never_returned(limit_s: float) -> str:
     """What is said of a subject that hangs from the start."""
-    return (
-        f"the subject did not return from its first and plainest call in {limit_s:g} s; "
-        "where it needs longer, allow it more by --timeout (timeout= in Python)"
-    )
+    said = f"the subject did not return from its first and plainest call in {limit_s:g} s"
+    return f"{said}; where it needs longer, allow it more by --timeout (timeout= in Python)"
 
 
 @contextmanager

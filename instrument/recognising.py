@@ -129,13 +129,12 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     """The role that its name or first parameter points to, or all roles that modules have."""
     words = {
         "multi_head_attention": "att",
-        "seq2seq": "source|src",
         "encoder, with a module around it that is given states (docs/adapting.md)": OF_TOKENS,
         "causal_lm": "token|ids|idx",
         "vision": "image|img|pixel",
         "sinusoidal or rotary, with a function around it (docs/adapting.md)": "position",
     }
-    if any(re.fullmatch("tgt|trg|tgt_(ids|tokens)|decoder_input_ids", each) for each in parameters[1:]):
+    if any(re.match("tgt|trg|target|decoder_input", each) for each in parameters[1:]):
         return "seq2seq"
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(

@@ -388,5 +388,19 @@ def test_letters_across_two_words_are_no_role(name: str) -> None:
 
     function.__name__ = name
     assert role_name(function) == "attention"
-    function.__name__ = "fused_mha"
-    assert role_name(function) == "multi_head_attention"
+
+
+def test_a_function_of_query_key_and_value_is_attention_whatever_its_name_is() -> None:
+    """A softmax, a rotary attention, a fused MHA; what makes a module of its sizes is none."""
+
+    def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return query
+
+    def maker(d_model: int, num_heads: int) -> nn.Module:
+        return nn.MultiheadAttention(d_model, num_heads)
+
+    for name in ("softmax_over_queries", "rotary_attention", "fused_mha", "gpt_oss"):
+        function.__name__ = name
+        assert role_name(function) == "attention"
+    maker.__name__ = "fused_mha"
+    assert role_name(maker) == "multi_head_attention"

@@ -273,7 +273,7 @@ def _mask_note(trial: AttentionSubject) -> str:
 
 def _window_note(trial: AttentionSubject) -> str:
     """Whether a window is no pair to the function."""
-    if not trial.has("window"):
+    if not trial.has("window") or "window" not in trial.arguments:
         return ""
     why = attempt(trial, PLAIN.but(dtype=trial.dtypes[0], window=(1, 1)))
     if why is None or not why.startswith("raised TypeError"):
