@@ -32,6 +32,8 @@ OF_CHANCE = "same-call-same-answer"
 """Where it breaks of a plain call, no comparison of two calls says anything."""
 RAISED = "raised "
 """How the reason of a row begins whose call raised."""
+DEFAULT_SCALE, GIVEN_SCALE = "default-scale-is-one-over-root-head-dim", "explicit-scale-is-used"
+"""Where the first breaks beside a call that is given the scale, and the second does not, all else follows from it."""
 OF_TWO_CALLS = ("state", "memory")
 """Families whose laws make calls of several kinds: one that raises says nothing of what they speak of."""
 
@@ -42,6 +44,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
     places = {law_id: number for number, law_id in enumerate(laws)}
     rows = list(rows)
     wrong_in_any = any(row.name == OF_THE_OUTPUT and _is_wide(row) for row in rows)
+    scaled_wrongly = all(row.name != GIVEN_SCALE for row in rows)
 
     def key(row: LawResult) -> tuple[float, ...]:
         law = laws.get(row.id)
@@ -53,6 +56,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
             is_slight(row),
             wrong_in_any and (law.family_in_role in IN_ANOTHER_DTYPE or not _is_wide(row)),
             bool(beyond) or row.name not in (OF_THE_FORM, OF_CHANCE),
+            not (scaled_wrongly and row.name == DEFAULT_SCALE and _is_beside_a_given_scale(row)),
             row.reason.startswith(RAISED) and law.family_in_role in OF_TWO_CALLS,
             _is_of_rows_without_keys(law),
             beyond,
@@ -102,6 +106,11 @@ def is_slight(row: LawResult) -> bool:
         return False
     nan_expected = isinstance(example.expected, float) and math.isnan(example.expected)
     return nan_expected or (example.factor is not None and example.factor < SLIGHT)
+
+
+def _is_beside_a_given_scale(row: LawResult) -> bool:
+    """Whether the call without a scale was compared with one that has it."""
+    return row.counterexample is not None and any("scale" in call for call in row.counterexample.calls)
 
 
 def _is_of_rows_without_keys(law: Law) -> bool:

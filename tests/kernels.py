@@ -1,6 +1,7 @@
 """Small attention functions as users write them, right and wrong: subjects for the tests."""
 
 import math
+import sys
 
 import torch
 from torch import Tensor
@@ -61,6 +62,7 @@ def takes_one(query: Tensor) -> Tensor:
 
 def prints(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     print("a subject that talks")
+    print("a subject that talks to stderr", file=sys.stderr)
     return scaled_dot_product_attention(query, key, value)
 
 

@@ -234,3 +234,60 @@ def test_gradients_that_are_nan_say_nothing_of_what_a_mask_means() -> None:
         return output
 
     assert "another effect" not in notes_of(attention)
+
+
+def test_lengths_that_mean_something_else_are_told() -> None:
+    """Of the queries, not of the keys; those of the keys need no word."""
+
+    def of_queries(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None) -> Tensor:
+        output = kernels.right(query, key, value)
+        if lengths is None:
+            return output
+        padding = torch.arange(query.shape[2]) >= lengths[:, None]
+        return output.masked_fill(padding[:, None, :, None], 0.0)
+
+    def of_keys(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None) -> Tensor:
+        if lengths is None:
+            return kernels.right(query, key, value)
+        keep = torch.arange(key.shape[2]) < lengths[:, None, None, None]
+        return kernels.right(query, key, value, attn_mask=keep)
+
+    cure = "--declare key_lengths=False"
+    assert cure in notes_of(of_queries)
+    assert cure not in notes_of(of_keys)
+
+
+def test_a_temperature_of_one_number_is_told_as_it_is() -> None:
+    """1 / sqrt(8), whatever the sizes are: in the plain call it is that of another formula."""
+
+    def tempered(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax(query @ key.mT / 8**0.5, dim=-1) @ value
+
+    assert "whatever head_dim is: --declare always.scale=0.35355339059" in notes_of(tempered)
+
+
+def test_a_scale_is_told_of_what_computes_float64_in_float32() -> None:
+    """As T5 takes its softmax."""
+
+    def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax((query @ key.mT).float(), dim=-1).to(value) @ value
+
+    assert "--declare always.scale=1.0" in notes_of(unscaled)
+
+
+def test_a_cure_that_is_declared_is_not_named_again() -> None:
+    """Rows without keys give ones: declared as the mean they are not, and no word but undefined says so."""
+
+    def ones(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        output = kernels.right(query, key, value, attn_mask=attn_mask)
+        if attn_mask is None or attn_mask.dtype != torch.bool:
+            return output
+        return output.masked_fill(~attn_mask.any(dim=-1, keepdim=True), 1.0)
+
+    said = str(
+        headcheck.verify(
+            ones, declare=["empty_rows=mean"], laws="dead-rows-follow", profile="quick", dtype="float32"
+        )
+    )
+    assert "where that is meant: --declare empty_rows=undefined" in said
+    assert "empty_rows=mean or" not in said

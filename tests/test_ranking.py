@@ -1,5 +1,7 @@
 """Which broken law is shown first."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcheck.ranking import most_telling_first, told_in_full
@@ -33,6 +35,26 @@ def test_where_each_break_needs_a_mask_the_laws_of_masks_come_first() -> None:
         broken("accuracy/output-is-within-the-bound", "kv_len=2 is_causal=true"),
         broken("masks/causal-equals-its-mask", "kv_len=2 is_causal=true"),
     ) == ["masks/causal-equals-its-mask", "accuracy/output-is-within-the-bound"]
+
+
+def test_a_default_scale_that_a_given_one_does_not_have_explains_all() -> None:
+    """A call that is given 1 / sqrt(head_dim) is right: then the default is what is wrong."""
+    scale = broken("accuracy/default-scale-is-one-over-root-head-dim", "kv_len=2 head_dim=2")
+    assert scale.counterexample is not None
+    beside = replace(scale, counterexample=replace(scale.counterexample, calls=[{"scale": 0.7}]))
+    output, given = broken("accuracy/output-is-within-the-bound"), broken("accuracy/explicit-scale-is-used")
+    assert shown(output, beside)[0] == beside.name_in_role
+    assert shown(output, scale)[0] == output.name_in_role
+    assert shown(output, beside, given)[0] == output.name_in_role
+
+
+def test_an_answer_of_chance_comes_first() -> None:
+    """Where the same call gives two answers no comparison of two calls says anything."""
+    assert shown(
+        broken("memory/one-tensor-may-be-query-key-and-value", ""),
+        broken("accuracy/output-is-within-the-bound"),
+        broken("state/same-call-same-answer", "kv_len=2"),
+    )[0] == ("state/same-call-same-answer")
 
 
 def test_rows_without_keys_come_after_what_else_is_wrong_with_a_mask() -> None:

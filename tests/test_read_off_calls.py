@@ -154,6 +154,33 @@ def test_what_breaks_in_one_format_alone_is_told() -> None:
     ]
 
 
+def test_what_raises_in_one_format_alone_is_told_whatever_else_breaks() -> None:
+    """The same of the Annotated Transformer's, whose rows without keys give the mean; without float16 nothing raises."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, -1e9)
+        return torch.softmax(scores, dim=-1) @ value
+
+    verdict = judged(attention, "masks", dtype=None)
+    hint = "all that raises does so in float16: where it is not meant to work there, --declare "
+    (cure,) = (note.removeprefix(hint) for note in verdict.notes if note.startswith(hint))
+    assert judged(attention, "masks", dtype=None, declare=[cure, "empty_rows=mean"]).conforms
+    assert judged(attention, "autocast-to-half", dtype=None, declare=[cure]).verdict == "untested"
+
+
+def test_a_backward_that_cannot_go_back_names_its_cure() -> None:
+    """Weights that are divided in place, after exp kept them for its gradient."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        weights = torch.exp(query @ key.mT * query.shape[-1] ** -0.5)
+        weights /= weights.sum(dim=-1, keepdim=True)
+        return weights @ value
+
+    verdict = judged(attention, "gradients/gradients-are-within-the-bound")
+    assert any(note.endswith("--declare gradients=False") for note in verdict.notes)
+
+
 def test_a_dict_that_answers_to_any_name_is_no_tensor() -> None:
     """Its `dtype` is an entry that is not there."""
 

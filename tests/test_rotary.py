@@ -349,3 +349,15 @@ def test_positions_beside_tables_are_no_tables_call() -> None:
 
     with pytest.raises(SubjectError, match=r"put a function around it \(docs/adapting.md"):
         prepared(Rotary(indexed))
+
+
+def test_a_table_of_angles_is_told_apart_from_positions() -> None:
+    """Megatron's freqs: what is given positions there says so."""
+
+    def rotary(t: Tensor, freqs: Tensor) -> Tensor:
+        half = t.shape[-1] // 2
+        turned = torch.cat((-t[..., half:], t[..., :half]), dim=-1)
+        return t * freqs.cos()[..., None] + turned * freqs.sin()[..., None]
+
+    verdict = headcheck.verify(rotary, role="rotary", laws="norms-are-kept", profile="quick", dtype="float32")
+    assert any(note.startswith("freqs is given positions") for note in verdict.notes)
