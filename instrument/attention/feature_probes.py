@@ -47,6 +47,15 @@ def further_features(bench: Bench) -> Iterator[Finding]:
 
 
 @probe()
+def key_lengths(bench: Bench) -> Found:
+    """Whether a sequence has as many keys as is said."""
+    if bench.subject(key_lengths=None).lacks("key_lengths"):
+        return iter(())
+    x = bench.inputs(batch=2, q_len=3)
+    return as_asked("key_lengths", bench, x, x.but(key_lengths=(5, 2)), "lengths of the keys, equal scores")
+
+
+@probe()
 def window_of_every_call(bench: Bench) -> Found:
     """Whether a query sees a window in every call, by the default of a parameter that no call of a probe reaches."""
     always, named = bench.declaration.always, band_by_a_default(bench.subject())
