@@ -8,12 +8,12 @@ from torch import Tensor
 
 from headcheck.attention.given import beside_a_block, causal, live_rows, masked, no_mask, not_causal, without
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.loud import loudest_key, loudest_value, poisoned
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised, refused_on_purpose
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.given import alternately, at_least, at_most
 from headcheck.laws import law
-from headcheck.properties.attention.masks import loudest_key, loudest_value, poisoned
 
 LENGTHS = "a batch of sequences of several lengths, as of valid_lens, cache_seqlens, key_value_seq_lengths"
 EDGES = (1, 16, 32, 64, 128, 256)

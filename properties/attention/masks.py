@@ -24,6 +24,7 @@ from headcheck.attention.given import (
     without,
 )
 from headcheck.attention.inputs import Inputs
+from headcheck.attention.loud import loudest_key, loudest_value, poisoned
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
@@ -35,28 +36,6 @@ from headcheck.reference import masks
 MASKED = "Vaswani et al. 2017, section 3.2.3: masked connections are set to minus infinity before the softmax"
 TOLD_APART = 256
 """The last position that bfloat16 tells from the next: of positions in it the next one counts as this."""
-
-
-def poisoned(x: Inputs, slots: Tensor, key: float, value: float) -> Inputs:
-    """Other keys and values in some slots (batch, kv_heads, kv_len)."""
-    here = slots[..., None]
-    return x.but(
-        key=torch.where(here, key, x.key).to(x.dtype),
-        value=torch.where(here, value, x.value).to(x.dtype),
-        generic=False,
-    )
-
-
-def loudest_key(x: Inputs) -> float:
-    """A key so large that its score would win everywhere, and still finite in every product on the way."""
-    largest = float(x.query.double().abs().sum(dim=-1).max()) * max(1.0, abs(x.resolved_scale))
-    room = torch.finfo(x.dtype).max / 4 if x.dtype != torch.float64 else torch.finfo(torch.float32).max / 4
-    return min(1e4, room / max(largest, 1e-3))
-
-
-def loudest_value(x: Inputs) -> float:
-    """A value that would show wherever it had any weight."""
-    return 6e4 if x.dtype == torch.float16 else 1e30
 
 
 @law(

@@ -190,7 +190,8 @@ def attention(call: Call, **replaced: Step) -> Any:
     key, value = do.group(call, call.key), do.group(call, call.value)
     scores = do.cap(call, do.score(call, key, do.scale(call)))
     scores = do.bias(call, do.alibi(call, scores))
-    kept = do.compose(call, do.mask(call), do.causal(call), do.window(call), do.lengths(call))
+    kept = do.compose(call, do.mask(call), do.causal(call), do.window(call))
+    kept = compose(call, kept, do.lengths(call))
     if kept is not None:
         scores = do.hide(call, scores, kept)
     weights = do.drop(call, do.softmax(call, scores, do))
