@@ -272,3 +272,10 @@ def test_a_family_that_is_mistyped_is_named(typed: str, meant: str) -> None:
     """Where a part of an id will do, with capitals, too."""
     with pytest.raises(HeadcheckError, match=f"'{typed}'; do you mean {meant}\\?$"):
         choose("attention", [typed])
+
+
+def test_a_law_may_be_named_without_its_role() -> None:
+    """By what it ends in, where one law alone does; the state of every role has the same names."""
+    assert law_named("masks/causal-equals-its-mask") is law_named("attention/masks/causal-equals-its-mask")
+    with pytest.raises(HeadcheckError, match="there is no law 'state/same-call-same-answer'"):
+        law_named("state/same-call-same-answer")

@@ -26,3 +26,8 @@ def loudest_key(x: Inputs) -> float:
 def loudest_value(x: Inputs) -> float:
     """A value that would show wherever it had any weight."""
     return 6e4 if x.dtype == torch.float16 else 1e30
+
+
+def with_loud_slots(x: Inputs, slots: Tensor) -> list[Inputs]:
+    """The same call with the loudest keys in some slots (batch, kv_heads, kv_len), of either sign, and loud values."""
+    return [poisoned(x, slots, sign * loudest_key(x), loudest_value(x)) for sign in (1.0, -1.0)]

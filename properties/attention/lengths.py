@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headcheck.attention.given import beside_a_block, causal, live_rows, masked, no_mask, not_causal, without
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.loud import loudest_key, loudest_value, poisoned
+from headcheck.attention.loud import with_loud_slots
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised, refused_on_purpose
 from headcheck.comparison import Comparison, NotApplicable, within
@@ -28,7 +28,7 @@ def _of_several_lengths(attention: AttentionSubject, x: Inputs) -> Inputs:
     random = Random(x.case.seed)
     least = min(x.q_len, x.kv_len) if x.is_causal and attention.alignment == "bottom-right" else 1
     if least == x.kv_len or x.batch < 1:
-        raise NotApplicable("takes as many queries as keys, and no query would stand at the last key")
+        raise NotApplicable("takes no fewer keys than there are, with every query at one of them")
     edges = [each for each in (*EDGES, x.kv_len - 1) if least <= each < x.kv_len]
     lengths = [
         random.choice(edges) if edges and random.random() < 0.5 else random.randint(least, x.kv_len)
@@ -90,14 +90,8 @@ def a_sequence_has_as_many_keys_as_is_said(attention: AttentionSubject, x: Input
 def what_stands_behind_a_length_does_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """Keys and values behind the length of a sequence change nothing, however large they are."""
     x = _of_several_lengths(attention, x.written_out())
-    return [
-        attention.identical(
-            poisoned(x, x.hidden_keys, sign * loudest_key(x), loudest_value(x)),
-            x,
-            "output, when keys and values behind the lengths are huge",
-        )
-        for sign in (1.0, -1.0)
-    ]
+    what = "output, when keys and values behind the lengths are huge"
+    return [attention.identical(loud, x, what) for loud in with_loud_slots(x, x.hidden_keys)]
 
 
 @law(

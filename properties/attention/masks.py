@@ -24,7 +24,7 @@ from headcheck.attention.given import (
     without,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.loud import loudest_key, loudest_value, poisoned
+from headcheck.attention.loud import loudest_key, loudest_value, poisoned, with_loud_slots
 from headcheck.attention.subject import MASK_WITH_CAUSAL, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, within
@@ -50,15 +50,9 @@ def masked_keys_do_not_matter(attention: AttentionSubject, x: Inputs) -> list[Co
     slots = x.hidden_keys
     if not slots.any() or (attention.empty_rows == "mean" and x.dead_rows.any()):
         return None
-    x, loud = x.written_out(), loudest_key(x)
-    return [
-        attention.identical(
-            poisoned(x, slots, sign * loud, loudest_value(x)),
-            x,
-            "output, when masked keys and values are huge",
-        )
-        for sign in (1.0, -1.0)
-    ]
+    x = x.written_out()
+    what = "output, when masked keys and values are huge"
+    return [attention.identical(loud, x, what) for loud in with_loud_slots(x, slots)]
 
 
 @law(
