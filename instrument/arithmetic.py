@@ -184,7 +184,7 @@ def _rounding(arithmetic: Arithmetic, dtype: torch.dtype) -> Rounding:
     given = str(dtype).removeprefix("torch.")
     if given not in FORMATS:
         raise ValueError(f"no error bound for {dtype}: the formats are {', '.join(FORMATS)}")
-    asked = given if arithmetic.inputs == "input" else _resolve(arithmetic.inputs, given)
+    asked = _resolve(arithmetic.inputs, given)
     loses = FORMATS[asked].unit_roundoff > FORMATS[given].unit_roundoff
     base = asked if loses else given
     steps = {field: _step(_resolve(getattr(arithmetic, field), base), arithmetic) for field in _FORMAT_FIELDS}

@@ -114,9 +114,12 @@ class Compared:
         """What to tell, a line each."""
         known = len(self.known)
         laws = "broken law is a known deviation" if known == 1 else "broken laws are known deviations"
-        told = [f"baseline: {known} {laws}"] if known else []
-        told += [f"baseline: new: {row.id}" for row in self.new]
-        return told + [f"{each.told_as_fixed}: take it out of {self.file}" for each in self.fixed]
+        return [*([f"baseline: {known} {laws}"] if known else []), *self.news()]
+
+    def news(self) -> list[str]:
+        """What is not as the file says, a line each."""
+        new = [f"baseline: new: {row.id}" for row in self.new]
+        return new + [f"{each.told_as_fixed}: take it out of {self.file}" for each in self.fixed]
 
 
 def read_baseline(file: str) -> tuple[Known, ...]:

@@ -265,21 +265,18 @@ class Clock:
         """What the function returns. SubjectRaised: it threw something."""
         if heard.is_listening():
             heard.note(_by_name(function, arguments, keywords))
-        began, came_back = time.perf_counter(), True
+        began, came_back = time.perf_counter(), False
         try:
             call = function if Clock.patience is None else partial(Clock.patience.call, function)
             returned = call(*arguments, **keywords)
             if self.device.startswith("cuda"):
                 # What goes wrong there is told at a later call: it is waited for, on the stream that a caller would use.
                 torch.cuda.current_stream(self.device).synchronize()
+            came_back = True
             return returned
-        except (NoAnswer, SubjectError):
-            raise
-        except DeviceLost:
-            came_back = False
+        except (NoAnswer, SubjectError, DeviceLost):
             raise
         except (Exception, SystemExit) as problem:
-            came_back = False
             require_the_device(problem, self.device)
             came_back = True
             if IN_TRAINING_ONLY in str(problem):

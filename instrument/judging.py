@@ -3,6 +3,7 @@
 Here the subject runs in this very process, many times if need be; `isolate=True` puts a process around it.
 """
 
+import ast
 import inspect
 import itertools
 import math
@@ -27,7 +28,7 @@ from headcheck.time_limits import LONGEST_S, NOT_SECONDS
 from headcheck.verdict import INTERRUPTED, LawResult, Verdict
 
 Declared = str | Iterable[str] | Mapping[str, Any]
-"""FIELD=VALUE, as on the command line; several of them; or the values by their fields."""
+"""FIELD=VALUE, as on the command line; several of them; or plain values by their fields: {"layout": "bshd"}."""
 OnRow = Callable[[LawResult], None]
 
 
@@ -54,10 +55,10 @@ def verify(
     role: what the subject's name or class tells, or attention. profile: quick, gate or deep, or a `Profile`.
     seed: 0, or a fresh one for the profile `deep`. dtype: a name, a torch.dtype, or several; None for all
     that the subject supports. device: the first that it declares, or cpu. declare: FIELD=VALUE, as on the command line,
-    or a mapping. timeout: seconds that one call may take before it counts as hung. laws: parts of law ids; all laws by
-    default. baseline: a file of known deviations (docs/ci.md); where only these break, the verdict conforms. isolate:
-    judge in a process of its own, so that a subject that crashes or hangs in native code is a finding too. processes: so
-    many at a time; more than one are processes of their own anyway. on_row: told of each row.
+    or a mapping. timeout: seconds that one example, a call or a few, may take before it counts as hung. laws: parts of
+    law ids; all laws by default. baseline: a file of known deviations (docs/ci.md); where only these break, the verdict
+    conforms. isolate: judge in a process of its own, so that a subject that crashes or hangs in native code is a finding
+    too. processes: so many at a time; more than one are processes of their own anyway. on_row: told of each row.
     HeadcheckError: the subject cannot be had, or an argument is none.
     """
     _require_no_other(verify, unknown)
@@ -179,8 +180,20 @@ def _declared(declare: Declared) -> tuple[str, ...]:
     if isinstance(declare, str):
         return (declare,)
     if isinstance(declare, Mapping):
-        return tuple(f"{field}={value}" for field, value in declare.items())
+        return tuple(f"{field}={_typed(field, value)}" for field, value in declare.items())
     return tuple(declare)
+
+
+def _typed(field: str, value: Any) -> str:
+    """A value as it is typed on a command line. HeadcheckError: it cannot be, as a function or an Arithmetic."""
+    if isinstance(value, str):
+        return value
+    try:
+        ast.literal_eval(repr(value))
+    except (SyntaxError, ValueError):
+        cure = f"write it where the function is declared, such as headcheck.Attention(function, {field}=...)"
+        raise HeadcheckError(f"declare: {field} is no plain value, but {value!r}; {cure}") from None
+    return repr(value)
 
 
 def fresh_seed() -> int:
@@ -332,16 +345,15 @@ def undisturbed() -> Iterator[None]:
     import numpy  # noqa: ICN001, F401 - a subject may import it, and draw from its generator
     import torch
 
-    from headcheck.library import generators_restored, usual_settings
+    from headcheck.library import devices_in_use, generators_restored, usual_settings
 
     with ExitStack() as stack:
-        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        devices = range(torch.cuda.device_count()) if used else ()
-        stack.enter_context(torch.random.fork_rng(devices))
+        stack.enter_context(torch.random.fork_rng(devices_in_use()))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        if torch.is_autocast_enabled("cpu"):
-            stack.enter_context(torch.autocast("cpu", enabled=False))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
         if str(torch.get_default_device()) != "cpu":
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(generators_restored())

@@ -94,18 +94,18 @@ def law(
         name = check.__name__.replace("_", "-")
         of_roles = roles or (place.partition("/")[0].replace("-", "_"),)
         return Law(
-            f"{place}/{name}",
-            statement,
-            check,
-            source,
-            guards,
-            formula,
-            needs,
-            given,
-            share,
-            place,
-            of_roles,
-            unless,
+            id=f"{place}/{name}",
+            statement=statement,
+            check=check,
+            source=source,
+            guards=guards,
+            formula=formula,
+            needs=needs,
+            given=given,
+            share=share,
+            home=place,
+            roles=of_roles,
+            unless=unless,
         )
 
     return make

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -160,6 +160,20 @@ def generators_restored() -> Iterator[None]:
     finally:
         for name, (_, write, _) in states.items():
             write(before[name])
+
+
+def devices_in_use() -> Sequence[int]:
+    """The CUDA devices whose generators a call may draw from."""
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count()) if used else ()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's generators at a seed, and afterwards where they stood."""
+    with torch.random.fork_rng(devices_in_use()):
+        torch.manual_seed(seed)
+        yield
 
 
 def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[], Any]]]:

@@ -104,7 +104,9 @@ def _written(value: object) -> str:
         return ""
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 def _not_judged(records: Sequence[Record], missing: Sequence[BuiltIn]) -> list[str]:

@@ -118,15 +118,15 @@ _ROUNDINGS: tuple[Callable[[Tensor], Tensor], ...] = (
 )
 
 
-def _total(x: Tensor) -> tuple[float, ...]:
-    return tuple(map(sum, zip((0, 0.0), *map(_complexity, x.reshape(-1).tolist()), strict=True)))
+def _total(x: Tensor) -> tuple[float, float]:
+    each = [_complexity(number) for number in x.reshape(-1).tolist()]
+    return sum(digits for digits, _ in each), sum(size for _, size in each)
 
 
 def _complexity(number: float) -> tuple[int, float]:
     if not number:
-        return 0, 0.0 if math.copysign(
-            1.0, number
-        ) > 0 else 0.5  # Whoever reads -0 takes the sign for a clue.
+        is_negative = math.copysign(1.0, number) < 0  # Whoever reads -0 takes the sign for a clue.
+        return 0, 0.5 if is_negative else 0.0
     return len(repr(abs(number)).rstrip("0")), abs(number)
 
 

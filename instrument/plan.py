@@ -52,7 +52,7 @@ class Plan:
 
     subject: a SUBJECT as typed, a callable, or a declaration. dtypes: () for what the subject supports.
     device: None for the first that the subject declares. declared: FIELD=VALUE, as on the command line.
-    timeout_s: seconds that one call may take, where the user says so; `profile.limit_s` is the same then.
+    timeout_s: seconds that one example may take, where the user says so; `profile.limit_s` is the same then.
     """
 
     subject: Any

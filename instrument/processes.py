@@ -80,7 +80,7 @@ def _answer(process: Any, connection: Connection, limit_s: float) -> str:
         if not connection.poll(limit_s):
             raise SubjectError(f"the subject did not return within {limit_s:g} s")
         kind, content = connection.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         process.join(DYING_S)
         raise SubjectError(f"the subject cannot be tried: {death(process.exitcode)}") from None
     finally:

@@ -41,7 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--headcheck-dtype", action="append", help="only these dtypes; repeat, or use commas")
     group.addoption("--headcheck-device", help="default: what the subject declares first, or cpu")
     group.addoption(
-        "--headcheck-timeout", metavar="SECONDS", type=float, help="one call that takes longer has hung"
+        "--headcheck-timeout",
+        metavar="SECONDS",
+        type=float,
+        help="one example, of a call or a few, that takes longer has hung",
     )
     group.addoption(
         "--headcheck-declare",

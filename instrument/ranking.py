@@ -43,7 +43,7 @@ def most_telling_first(rows: Iterable[LawResult]) -> list[LawResult]:
     laws = all_laws()
     places = {law_id: number for number, law_id in enumerate(laws)}
     rows = list(rows)
-    wrong_in_any = any(row.name == OF_THE_OUTPUT and _is_wide(row) for row in rows)
+    wrong_in_any = _is_wrong_in_any(rows)
     scaled_wrongly = all(row.name != GIVEN_SCALE for row in rows)
 
     def key(row: LawResult) -> tuple[float, ...]:
@@ -74,12 +74,22 @@ def told_in_full(rows: list[LawResult], number: int) -> list[LawResult]:
     rows: in the order of `most_telling_first`.
     """
     chosen, others = rows[:1], rows[1:]
+    wrong_in_any = _is_wrong_in_any(rows)
+
+    def key(row: LawResult) -> tuple[bool, ...]:
+        follows = wrong_in_any and row.family_in_role in OF_TWO_CALLS
+        return is_slight(row), follows, row.family in {each.family for each in chosen}, not _has_numbers(row)
+
     while others and len(chosen) < number:
-        seen = {each.family for each in chosen}
-        best = min(others, key=lambda row: (is_slight(row), row.family in seen, not _has_numbers(row)))
+        best = min(others, key=key)
         others.remove(best)
         chosen.append(best)
     return chosen
+
+
+def _is_wrong_in_any(rows: Iterable[LawResult]) -> bool:
+    """Whether the output itself is wrong, and not in 16 bits alone."""
+    return any(row.name == OF_THE_OUTPUT and _is_wide(row) for row in rows)
 
 
 def _has_numbers(row: LawResult) -> bool:

@@ -102,7 +102,8 @@ class Recipe:
         changed = [name for name in plain if getattr(self, name) != getattr(other, name)]
         tensors = [pair for pair in other.numbers if pair not in self.numbers]
         pairs = [*((name, getattr(other, name)) for name in changed), *tensors]
-        return " ".join(f"{name}={_write(value)}" for name, value in pairs)
+        gone = [f"no {name}" for name, _ in self.numbers if name not in dict(other.numbers)]
+        return " ".join([*(f"{name}={_write(value)}" for name, value in pairs), *gone])
 
     @classmethod
     def parse(cls, text: str, options: Mapping[str, Collection[str]] = MappingProxyType({})) -> Self:

@@ -16,7 +16,7 @@ INTERRUPTED = "interrupted"
 """How `Verdict.unfinished` begins where the user ended the work."""
 SCHEMA = 1
 MILLION = 1e6
-"""How often a bound is exceeded, at most, for the number to say anything."""
+"""By what factor a bound is exceeded, at most, for the number to say anything."""
 Outcome = Literal["holds", "breaks", "not-applicable"]
 EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
 

@@ -95,8 +95,9 @@ class LearnedPositions(nn.Module):
 
     def forward(self, positions: Int[Tensor, "*batch length"]) -> Float[Tensor, "*batch length d_model"]:
         """ValueError for a position that the table does not have: nothing learned reaches beyond it."""
-        if positions.numel() and int(positions.max()) >= len(self.weight):
-            raise ValueError(f"position {int(positions.max())}, but only {len(self.weight)} were learned")
+        outside = positions[(positions < 0) | (positions >= len(self.weight))]
+        if outside.numel():
+            raise ValueError(f"position {int(outside[0])}, but only 0 to {len(self.weight) - 1} were learned")
         return self.weight[positions]
 
 

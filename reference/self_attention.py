@@ -35,8 +35,5 @@ class SingleHeadAttention(nn.Module):
     ) -> Attended:
         """Self-attention where `key` is None. The values of `Attended` have one head."""
         key = query if key is None else key
-        q, k, v = (project(x)[:, None] for project, x in self._projections(query, key))
+        q, k, v = (x[:, None] for x in (self.w_q(query), self.w_k(key), self.w_v(key)))
         return attention(q, k, v, may_attend=may_attend)
-
-    def _projections(self, query: Tensor, key: Tensor) -> list[tuple[nn.Linear, Tensor]]:
-        return [(self.w_q, query), (self.w_k, key), (self.w_v, key)]

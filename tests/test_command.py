@@ -211,6 +211,7 @@ def test_a_case_need_not_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
         ("kv_len=2", "is_causal=true"),
         ("kv_len=1 is_causal=true", "kv_len=2"),
         ("kv_len=2 is_causal=true heads=3 kv_heads=2", "kv_heads=3"),
+        ("kv_len=2 is_causal=true mask=[[true,false]]", "no mask"),
     ],
 )
 def test_an_edited_case_of_which_the_law_does_not_speak_is_not_applicable(

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import headcheck
+from headcheck.arithmetic import named
 from headcheck.command import main
 from headcheck.declaring import declaring
-from headcheck.errors import SubjectError
+from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.judging import make_plan
 
 HERE = str(Path(__file__))
@@ -58,6 +59,15 @@ def test_python_takes_a_declaration_in_three_forms() -> None:
     declared = [make_plan(added, declare=each).declared for each in forms]
     assert declared[:3] == [("layout=bshd",)] * 3
     assert declaring(headcheck.Attention(added), declared[3]).masks == ("boolean",)
+
+
+def test_a_value_that_cannot_be_typed_belongs_into_the_declaration() -> None:
+    """A function has no text that could be read again."""
+    with pytest.raises(
+        HeadcheckError,
+        match=r"arithmetic is no plain value.* headcheck.Attention\(function, arithmetic=...\)",
+    ):
+        make_plan(of_the_field, declare={"arithmetic": named("eager")})
 
 
 def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The engine: one seed gives one verdict, examples are counted honestly, every break is a finding."""
 
+import math
 import signal
 import sys
 import time
@@ -437,3 +438,19 @@ def test_a_wrong_number_is_not_made_small_into_a_hang() -> None:
     assert not row.hung
     assert row.counterexample is not None
     assert row.counterexample.factor is not None
+
+
+def test_a_wrong_number_is_not_made_small_into_a_nan() -> None:
+    """What is NaN on the smallest inputs alone is told by a number all the same."""
+
+    def sharper(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = query @ key.mT
+        return (scores / scores.std(dim=-1, keepdim=True)).softmax(dim=-1) @ value
+
+    row = engine_of(Attention(sharper), TINY).judge(all_laws()[OUTPUT])
+    example = row.counterexample
+    assert example is not None
+    assert isinstance(example.observed, float)
+    assert math.isfinite(example.observed)
+    assert example.case is not None
+    assert "kv_len=2" in example.case

@@ -171,6 +171,16 @@ def test_nothing_is_to_be_pasted_while_the_layout_is_unknown() -> None:
     assert "headcheck.Attention(" not in printed
 
 
+def scaled_by_its_dim(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One over the dim, and not over its root."""
+    return scaled_dot_product_attention(query, key, value, scale=1 / query.shape[-1])
+
+
+def scaled_by_its_length(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """A scale that no convention has."""
+    return scaled_dot_product_attention(query, key, value, scale=1.3 / key.shape[2])
+
+
 def by_a_default(query: Tensor, key: Tensor, value: Tensor, sliding_window: int = 64) -> Tensor:
     """A window on both sides that is wider than plain calls are long."""
     back = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
@@ -182,7 +192,9 @@ def by_a_default(query: Tensor, key: Tensor, value: Tensor, sliding_window: int 
     [
         (by_a_default, "always", {"window": (63, 63)}),
         (kernels.windows_alone, "empty_rows", "nan"),
-        (with_scale(1.0), "default scale", "1"),
+        (with_scale(1.0), "always", {"scale": 1.0}),
+        (with_scale(0.25), "always", {"scale": 0.25}),
+        (scaled_by_its_dim, "default scale", "1 / head_dim"),
         (kernels.tiled_heads, "grouped_heads", "tiled"),
         (kernels.wrong_scale, "grouped_heads", False),
         (kernels.wrong_scale, "masks", ()),
@@ -211,7 +223,11 @@ def test_a_convention_is_found(function: Any, topic: str, value: Any) -> None:
         (kernels.drops_the_mask, "mask_with_causal", "the mask is dropped, which is no convention"),
         (ignores_its_mask, "true_means", 'neither "keep" nor "block" fits'),
         (ignores_its_mask, "masks", "boolean and additive: taken, and of another effect"),
-        (with_scale(0.3), "default scale", 'neither "1 / sqrt(head_dim)" nor "1" nor "1 / head_dim" fits'),
+        (
+            scaled_by_its_length,
+            "default scale",
+            'neither "1 / sqrt(head_dim)" nor "1" nor "1 / head_dim" nor "1 / sqrt(heads * head_dim)" fits',
+        ),
     ],
 )
 def test_what_cannot_be_told_is_not_guessed(function: Any, topic: str, why: str) -> None:
@@ -220,6 +236,19 @@ def test_what_cannot_be_told_is_not_guessed(function: Any, topic: str, why: str)
     assert untold(probed)[topic] == why
     assert f"could not tell: {topic}: {why}" in str(probed)
     assert f"{topic}=" not in probed.pasted
+
+
+def asserts_numbers(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    """As kernels do that would rather stop than spread NaN."""
+    assert all(each.isfinite().all() for each in (query, key, value))
+    return scaled_dot_product_attention(query, key, value, attn_mask)
+
+
+def test_a_probe_that_is_answered_by_an_exception_tells_it() -> None:
+    """One that refuses NaN is probed all the same."""
+    told = untold(headcheck.probe(asserts_numbers))
+    assert {"masked_nan", "nan_scores"} <= {*told}
+    assert "AssertionError" in told["masked_nan"]
 
 
 def test_a_subject_that_never_works_cannot_be_probed() -> None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from headcheck import ranking
+from headcheck.laws import all_laws
 from headcheck.ranking import most_telling_first, told_in_full
 from headcheck.verdict import Counterexample, LawResult
 
@@ -165,3 +167,28 @@ def test_a_family_without_a_place_comes_last(monkeypatch: pytest.MonkeyPatch) ->
         "state/same-call-same-answer",
         "memory/inputs-are-not-changed",
     ]
+
+
+def test_the_laws_and_families_that_are_named_are_there() -> None:
+    """One that is renamed would stop to rank, and nobody would see it."""
+    laws = all_laws().values()
+    named = (
+        ranking.OF_THE_OUTPUT,
+        ranking.OF_THE_FORM,
+        ranking.OF_CHANCE,
+        ranking.DEFAULT_SCALE,
+        ranking.GIVEN_SCALE,
+    )
+    assert {*named} <= {law.name for law in laws}
+    families = {*ranking.OF_THEIR_OWN, *ranking.IN_ANOTHER_DTYPE, *ranking.OF_TWO_CALLS}
+    assert families <= {law.family_in_role for law in laws}
+
+
+def test_what_follows_from_a_wrong_output_is_not_told_in_full_beside_it() -> None:
+    """A law of two calls breaks where one call alone is wrong, and says no more."""
+    rows = [
+        broken("accuracy/output-is-within-the-bound"),
+        broken("state/one-call-does-not-answer-for-another"),
+        broken("accuracy/equal-scores-average-the-values"),
+    ]
+    assert [row.name for row in told_in_full(rows, 2)][1] == "equal-scores-average-the-values"

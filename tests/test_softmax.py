@@ -1,11 +1,13 @@
 """The role softmax: what its exponents lose where rows are far from zero is found out, and allowed where it is."""
 
+import math
+
 import pytest
 import torch
 
 from headcheck.errors import SubjectError
 from headcheck.functions.softmax import Softmax, SoftmaxInputs, SoftmaxSubject, role
-from headcheck.judging import verify
+from headcheck.judging import replay, verify
 from tests.roles import RIGHT
 
 FORMS = {
@@ -81,3 +83,35 @@ def test_a_scale_may_have_any_default_but_is_a_number() -> None:
     subject, notes = role.prepare(Softmax(by_a_flag), dtypes=("float32",), device="cpu", seed=0)
     assert subject.lacks("scale")
     assert "parameters not recognised, left at their defaults: scale; what they do is not judged" in notes
+
+
+def test_a_row_without_numbers_is_no_case() -> None:
+    """Of minus infinities alone there is no softmax: a counterexample is not made smaller to that, nor replayed."""
+    law = "softmax/distribution/weights-are-neither-negative-nor-above-one"
+    row = replay(Softmax(torch.softmax), law, "length=2 x=[[-Infinity,-Infinity]]")
+    assert row.outcome == "not-applicable"
+    assert row.reason.endswith("it needs x=[[0.0,0.0]]")
+    row = replay(Softmax(torch.softmax), law, "length=3 hidden=1 x=[[-Infinity,-Infinity,5.0]]")
+    assert row.reason.endswith("it needs x=[[0.0,0.0,5.0]]")
+    assert replay(Softmax(torch.softmax), law, "length=2 x=[[-Infinity,0.0]]").outcome == "holds"
+
+
+def running_maximum(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """NaN where a row begins with two -inf: their difference."""
+    rows = x.movedim(dim, -1)
+    top, total = rows[..., :1], torch.ones_like(rows[..., :1])
+    for each in rows.split(1, dim=-1)[1:]:
+        new = torch.maximum(top, each)
+        total, top = total * (top - new).exp() + (each - new).exp(), new
+    return ((rows - top).exp() / total).movedim(-1, dim)
+
+
+def test_a_row_that_begins_with_minus_infinity_is_shown() -> None:
+    """With a number in it, of which it is made small."""
+    example = (
+        verify(running_maximum, role="softmax", laws="weights-are-neither", profile="quick", dtype="float32")
+        .broken[0]
+        .counterexample
+    )
+    assert example is not None
+    assert example.inputs["x"] == [[[-math.inf, -math.inf, 0.0]]]

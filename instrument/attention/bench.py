@@ -156,8 +156,14 @@ class Probe:
         """What it shows: nothing where it has no meaning for the subject."""
         if OF_ALWAYS.get(self.name, self.name) in bench.declaration.always:
             return  # It is declared, and no call can show it.
-        found = self.ask(bench)
-        yield from [found] if isinstance(found, Finding) else found
+        try:
+            found = self.ask(bench)
+            yield from [found] if isinstance(found, Finding) else found
+        except (
+            LawBroken,
+            NotApplicable,
+        ) as problem:  # Such as an exception of one that asserts finite numbers.
+            yield Finding(self.name, None, str(problem), told=False)
 
 
 PROBES: list[Probe] = []

@@ -150,6 +150,11 @@ class Edge(Abilities):
         arguments = self.arguments_for(x.written_out())
         wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output
+        self.require_a_graph(output, x, wanted)
+        return output, wanted
+
+    def require_a_graph(self, output: Tensor, x: Inputs, wanted: Collection[str]) -> None:
+        """LawBroken, or NotApplicable where nothing says that it should: an output carries no gradient of the wanted."""
         require_a_graph(
             output,
             declared=self.declaration.gradients,
@@ -157,7 +162,6 @@ class Edge(Abilities):
             of=wanted,
             exact=lambda: _exact_gradients(x, wanted),
         )
-        return output, wanted
 
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """The tensors of a call that can want a gradient, or those named; from now on they do."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import NotApplicable, require_gradients
+from headcheck.comparison import require_gradients
 
 INPUTS = ("query", "key", "value")
 
@@ -32,8 +32,7 @@ def gradients_of_places(
         expanded = place.expand(tensor.shape)
         arguments.tensors[name] = expanded.contiguous() if written_out else expanded
     output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    subject.require_a_graph(output, x, places)
     found = subject.clock.call(
         torch.autograd.grad, output, [*places.values()], x.cotangent.to(output), allow_unused=True
     )

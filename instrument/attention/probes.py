@@ -9,7 +9,6 @@ conventions that those before it have found. With `compared`, `headcheck agree` 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
 from headcheck.attention.notes import mask_candidates, unrecognised_note
 from headcheck.attention.rounding import IN_FLOAT32, infer_arithmetic
+from headcheck.attention.scale_shown import SCALES, other_scale
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import OF_TORCH
 from headcheck.attention.trying import PLAIN, is_right
@@ -83,27 +83,30 @@ def any_strides(bench: Bench) -> Finding:
 
 
 @probe()
-def default_scale(bench: Bench) -> Finding:
-    """The scale where none is given; it cannot be declared."""
+def default_scale(bench: Bench) -> Iterator[Finding]:
+    """The scale where none is given; another one is declared by `always` where it is a number."""
     x = bench.built(heads=2, kv_heads=2, q_len=5, kv_len=5, head_dim=4, value_dim=4, seed=2)
-    dim = x.query.shape[-1]
-    scales = {"1 / sqrt(head_dim)": dim**-0.5, "1": 1.0, "1 / head_dim": 1 / dim}
+    usual = "1 / sqrt(head_dim)"
+    scales = {usual: x.head_dim**-0.5, **{name: scale(x) for name, scale in SCALES.items()}}
     # In 16 bits the scores of wide heads may be off by so much that several scales explain the answer.
     nearest = min(scales, key=lambda name: bench.error(x, x.but(scale=scales[name])))
-    found = bench.which(
-        "default scale",
-        scales,
-        lambda name: bench.fits(x, x.but(scale=scales[name])) and nearest == name,
-        "random query and key, no scale given",
-        why_not=bench.problem(x),
-        declarable=False,
-    )
-    if found.told and found.value != "1 / sqrt(head_dim)":
-        cure = (
-            "declare always={'scale': 1.0}" if found.value == "1" else "a law will break; wrap the function"
+    is_usual = nearest == usual and bench.fits(x)
+    other = None if is_usual else other_scale(bench.subject(), PLAIN.but(dtype=bench.dtype))
+    if other is None:
+        yield bench.which(
+            "default scale",
+            scales,
+            lambda name: is_usual and name == usual,
+            "random query and key, no scale given",
+            why_not=bench.problem(x),
+            declarable=False,
         )
-        return replace(found, how=f"no convention of headcheck's: {cure}")
-    return found
+    elif other.number is None:
+        how = "no convention of headcheck's: a law will break; wrap the function"
+        yield Finding("default scale", other.name, how, declarable=False)
+    else:
+        always = {**bench.declaration.always, "scale": other.number}
+        yield Finding("always", always, f"a scale of {other.name} explains plain calls of several sizes")
 
 
 @probe()

@@ -13,7 +13,7 @@ from headcheck.attention.forms import from_tiled
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import plain_tensor
-from headcheck.comparison import NotApplicable, require_gradients
+from headcheck.comparison import require_a_graph, require_gradients
 
 NAMES = ("query", "key", "value")
 LONGEST = ("max_seqlen_q", "max_seqlen_k")
@@ -45,8 +45,7 @@ def gradients(
     arguments = _arguments(subject, parts, 0)
     wanted = subject.want_gradients(arguments, NAMES)
     output = _run(subject, parts, arguments, 0)
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    require_a_graph(output, declared=subject.declaration.gradients, elsewhere=False)
     tiled_on = _tiled_on(subject, parts)
     apart = _apart(subject, output, [x.q_len for x in parts], tiled_on)
     pieces = [(each * sent.to(each)).sum() for each, sent in zip(apart, cotangents, strict=True)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import Inputs
@@ -27,22 +28,37 @@ def scale_note(trial: AttentionSubject) -> str:
     )
     if not _is_wrong(trial, built(trial, PLAIN.but(dtype=formats[-1]))):
         return ""
-    found = (_other_scale(trial, PLAIN.but(dtype=each)) for each in formats)
-    return next(filter(None, found), "") or normalised_note(trial, built(trial, PLAIN.but(dtype=formats[0])))
+    found = (other_scale(trial, PLAIN.but(dtype=each)) for each in formats)
+    other = next(filter(None, found), None)
+    return other.note if other else normalised_note(trial, built(trial, PLAIN.but(dtype=formats[0])))
 
 
-def _other_scale(trial: AttentionSubject, plain: Case) -> str:
-    """The scale for which this call, and others of other sizes, are right; '' where there is none."""
+@dataclass(frozen=True)
+class OtherScale:
+    """A scale that explains plain calls of several sizes."""
+
+    name: str
+    number: float | None
+    """What it is whatever head_dim is, as `always` declares it; None where it depends on the sizes."""
+
+    @property
+    def note(self) -> str:
+        if self.number is None:
+            return f"a plain call is right for a scale of {self.name}, and wrong for 1 / sqrt(head_dim)"
+        cure = f"--declare always.scale={self.number!r} if that is what you mean"
+        return f"a plain call is right for a scale of {self.name}, whatever head_dim is: {cure}"
+
+
+def other_scale(trial: AttentionSubject, plain: Case) -> OtherScale | None:
+    """The scale for which this call, and others of other sizes, are right; None where there is none."""
     x, others = built(trial, plain), [built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES]
     for name, scale in SCALES.items():
         if not any(_is_wrong(trial, each, scale=scale(each)) for each in (x, *others)):
-            cure = ": --declare always.scale=1.0 if that is what you mean" if name == "1" else ""
-            return f"a plain call is right for a scale of {name}, and wrong for 1 / sqrt(head_dim){cure}"
+            return OtherScale(name, 1.0 if name == "1" else None)
     for measured in _measured_scales(trial, x):
         if not any(_is_wrong(trial, each, scale=measured) for each in (x, *others)):
-            cure = f"--declare always.scale={measured!r} if that is what you mean"
-            return f"a plain call is right for a scale of {measured:.6g}, whatever head_dim is: {cure}"
-    return ""
+            return OtherScale(f"{measured:.6g}", measured)
+    return None
 
 
 def _is_wrong(trial: AttentionSubject, x: Inputs, **meant: float) -> bool:

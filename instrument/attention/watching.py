@@ -348,8 +348,7 @@ def _followed(
     require_gradients(subject.declaration.gradients)
     wanted = subject.want_gradients(arguments, names)
     output = subject.run(x, arguments).output
-    if not output.requires_grad:
-        raise NotApplicable("the output carries no gradient")
+    subject.require_a_graph(output, x, wanted)
     return output, wanted
 
 

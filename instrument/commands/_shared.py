@@ -45,7 +45,8 @@ def timeout_option(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=seconds,
-        help="one call that takes longer has hung (default: 120 for the first, which may compile, then 30)",
+        help="one example, a call or a few, that takes longer has hung (default: 30; 120 for the first call, "
+        "which may compile)",
     )
 
 

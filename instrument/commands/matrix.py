@@ -69,9 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     verdicts = [verdict for record in records if (verdict := record.as_verdict()) is not None]
     compared = [compare(each, known, file=arguments.baseline or "the baseline") for each in verdicts]
     for each in compared:
-        for line in each.lines():
-            if not line.endswith("known deviations"):
-                print(f"{each.verdict.subject}: {line}")
+        for line in each.news():
+            print(f"{each.verdict.subject}: {line}")
     deviate = sum(each.exit_code == 1 for each in compared)
     unjudged = len(records) - sum(each.exit_code != 2 for each in compared)
     print(

@@ -15,6 +15,7 @@ from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import Units, stored, sum_error, units
 from headcheck.functions.subject import FunctionSubject
+from headcheck.numbers import numbers_that_fit, tensors_of, written
 from headcheck.recipes import option
 from headcheck.reference.attention import softmax
 from headcheck.signatures import parameters_of
@@ -83,6 +84,12 @@ class SoftmaxCase(FunctionCase):
     """So many entries of each row are -inf, at one end; one at least is not."""
     hidden_first: bool = option(False, True)
     """Whether these are the first ones, as of padding on the left, or the last ones."""
+
+    @property
+    def seen(self) -> Tensor:
+        """Which entries of each row, (length,), are not hidden."""
+        seen = torch.arange(self.length) < self.length - self.hidden
+        return seen.flip(0) if self.hidden_first else seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,16 +241,27 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
         return {"exponents": subject.exponents}
 
     def build(self, case: SoftmaxCase, subject: SoftmaxSubject) -> SoftmaxInputs:
-        x = tensor_of(case, "x")
-        seen = torch.arange(case.length) < case.length - case.hidden
-        seen = seen.flip(0) if case.hidden_first else seen
-        return SoftmaxInputs(case, x.masked_fill(~seen, -torch.inf), dim=case.dim)
+        x = tensor_of(case, "x").masked_fill(~case.seen, -torch.inf)
+        return SoftmaxInputs(case, x, dim=case.dim)
 
     def settle(self, case: SoftmaxCase, subject: SoftmaxSubject) -> SoftmaxCase:
         if subject.lacks("dim"):
             case = case.but(dim=-1)
         hidden = min(case.hidden, case.length - 1)
-        return case.but(hidden=hidden, hidden_first=case.hidden_first and hidden > 0)
+        case = case.but(hidden=hidden, hidden_first=case.hidden_first and hidden > 0)
+        return _with_a_number_in_each_row(numbers_that_fit(case))
+
+
+def _with_a_number_in_each_row(case: SoftmaxCase) -> SoftmaxCase:
+    """Of a row written out, what is seen is 0 where all of it is -inf: exp(-inf) / 0 has no right answer."""
+    if "x" not in (rows := tensors_of(case)):
+        return case
+    x = rows["x"]
+    empty = x.masked_fill(~case.seen, -torch.inf).isneginf().all(dim=-1, keepdim=True)
+    if not empty.any():
+        return case
+    rows["x"] = x.masked_fill(empty & case.seen, 0.0)
+    return case.but(numbers=tuple((name, written(each)) for name, each in rows.items()))
 
 
 def _explains(subject: SoftmaxSubject, dtype: str, exponents: Exponents) -> bool:

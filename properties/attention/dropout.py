@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import combinations
 
 import torch
@@ -20,6 +19,7 @@ from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
+from headcheck.library import seeded
 from headcheck.signatures import parameters_of
 
 SRIVASTAVA = "Srivastava et al. 2014; Vaswani et al. 2017, section 5.4"
@@ -69,17 +69,6 @@ def _improbable(share: float, chance: float, trials: int) -> bool:
     return trials * surprise > math.log(2 / UNLIKELY)
 
 
-@contextmanager
-def _seeded(x: Inputs) -> Iterator[None]:
-    """The global generator at a seed of the case, and back where it was afterwards."""
-    state = torch.get_rng_state()
-    torch.manual_seed(x.case.seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-
-
 def _even(attention: AttentionSubject, x: Inputs) -> Inputs:
     """Values that read out the weights, and scores so even that no weight is zero of itself."""
     y = x.but(
@@ -96,7 +85,7 @@ def _even(attention: AttentionSubject, x: Inputs) -> Inputs:
 def _weights(attention: AttentionSubject, x: Inputs) -> tuple[Tensor, Inputs]:
     """The weights after dropout, and the inputs that gave them."""
     y = _even(attention, x)
-    with _seeded(x):
+    with seeded(x.case.seed):
         return attention(y).cpu().double(), y
 
 
@@ -169,7 +158,7 @@ def the_output_is_what_the_dropped_weights_make_of_the_values(
     if attention.declaration.value_dim is False:
         wider = (0, _WIDTH - x.head_dim)
         y = y.but(query=pad(x.query, wider), key=pad(x.key, wider))
-    with _seeded(x):
+    with seeded(x.case.seed):
         output = attention(y).cpu().double()
     made, weights, kept, eps = (
         output[..., : x.value_dim],
@@ -238,7 +227,7 @@ def no_feature_keeps_dropout_away(attention: AttentionSubject, x: Inputs) -> Com
         raise NotApplicable("this call has no feature")
     y = _even(attention, x)
     asked = {extras[x.case.seed % len(extras)]: True} if extras and x.case.seed % 3 else {}
-    with _seeded(x):
+    with seeded(x.case.seed):
         weights = attention.answer(y, **asked).output.cpu().double()
     exact, bound, kept = attention.expected(y), attention.bound(y), 1 - _rate(x)
     counted = exact > 4 * bound
@@ -280,11 +269,11 @@ def _require_independent(one: Tensor, other: Tensor, x: Inputs, name: str) -> No
 def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The same seed drops the same weights, and two calls in a row drop different ones."""
     y = _even(attention, x)
-    with _seeded(x):
+    with seeded(x.case.seed):
         first, second = (attention(y).cpu()[..., : x.kv_len] for _ in range(2))
     if not any(OF_A_SEED.search(name) for name in parameters_of(attention.declaration.function) or ()):
         _require_independent(first == 0, second == 0, x, "two calls in a row")
-    with _seeded(x):
+    with seeded(x.case.seed):
         again = attention(y).cpu()[..., : x.kv_len]
     return same((again == 0).double(), (first == 0).double(), "dropped, under the same seed")
 
@@ -302,7 +291,7 @@ def the_gradient_uses_the_same_pattern(attention: AttentionSubject, x: Inputs) -
     """The gradients are those of the weights as they were dropped in this very call."""
     y = _even(attention, x)
     cotangent = y.normal_like(torch.empty(x.batch, x.heads, x.q_len, y.value_dim, dtype=x.dtype))
-    with _seeded(x):
+    with seeded(x.case.seed):
         output, found = attention.output_and_gradients(y, cotangent)
     # With the identity as values, scaling the cotangent by what dropout did is dropout.
     scaled = torch.where(output == 0, 0.0, cotangent.double() / (1 - _rate(y)))
@@ -346,7 +335,7 @@ def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) 
     y = x.but(dropout_p=_rate(x))
     if not attention.claims_gradients(y):
         return None
-    with _seeded(x):
+    with seeded(x.case.seed):
         before, after = watching.generator_around_backward(attention, y)
     return same(after.double(), before.double(), "state of the global generator")
 
@@ -361,7 +350,7 @@ def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) 
 def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A rate of one drops all weights, and the output is zero; or it is refused in so many words."""
     try:
-        with _seeded(x):
+        with seeded(x.case.seed):
             output = attention(x.but(dropout_p=1.0))
     except SubjectRaised as raised:
         of_torch = type(raised.problem) is RuntimeError and OF_THE_RATE.search(str(raised.problem))
@@ -381,7 +370,7 @@ def dropping_everything_gives_zeros(attention: AttentionSubject, x: Inputs) -> C
 )
 def a_rate_of_zero_drops_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A rate of zero, given or left out, is no dropout at all."""
-    with _seeded(x):
+    with seeded(x.case.seed):
         return attention.unchanged(attention(x.but(dropout_p=0.0)), attention(x), x, "output")
 
 
@@ -395,6 +384,6 @@ def a_rate_of_zero_drops_nothing(attention: AttentionSubject, x: Inputs) -> Comp
 )
 def nothing_is_dropped_out_of_training(attention: AttentionSubject, x: Inputs) -> Comparison:
     """With training off a rate of dropout changes nothing."""
-    with _seeded(x):
+    with seeded(x.case.seed):
         evaluated = watching.out_of_training(attention, x.but(dropout_p=_rate(x)))
         return within(evaluated, attention(x), attention.apart(x, x), "output out of training")

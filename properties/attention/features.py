@@ -22,6 +22,7 @@ from headcheck.calling import SubjectRaised, refused_on_purpose
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
 from headcheck.given import at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
+from headcheck.library import seeded
 from headcheck.reference.positions import alibi_bias
 
 BELTAGY = "Beltagy et al. 2020 (Longformer), section 3.1"
@@ -190,8 +191,7 @@ def log_sum_exp_is_within_the_bound(attention: AttentionSubject, x: Inputs) -> C
 )
 def dropout_is_not_in_the_log_sum_exp(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The log-sum-exp that is returned beside dropped weights is that of all weights."""
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(x.case.seed)
+    with seeded(x.case.seed):
         observed = attention.log_sum_exp(x.but(dropout_p=0.5))
     exact, bound = x.problem.attended.log_sum_exp, attention.log_sum_exp_bound(x)
     return within(observed, exact, bound, "log-sum-exp, with dropout")
@@ -207,8 +207,7 @@ def dropout_is_not_in_the_log_sum_exp(attention: AttentionSubject, x: Inputs) ->
 )
 def weights_beside_dropout_are_those_before_or_after_it(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The weights that are returned beside dropout are all weights, or those that met the values."""
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(x.case.seed)
+    with seeded(x.case.seed):
         answer = attention.answer(x.but(dropout_p=0.5), weights=True)
     if answer.weights is None:
         raise LawBroken("return_weights=True returned no weights")
