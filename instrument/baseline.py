@@ -15,6 +15,7 @@ was asked for some dtypes only. Outside of its versions it says nothing: then wh
 every path to it, from the working directory.
 """
 
+import json
 import operator
 import re
 import tomllib
@@ -134,6 +135,40 @@ def read_baseline(file: str) -> tuple[Known, ...]:
     if set(content) - {"deviation"} or not isinstance(entries, list):
         raise HeadcheckError(f"the baseline {file} holds more than tables called [[deviation]]")
     return tuple(_known(entry, f"{file}, deviation {number}") for number, entry in enumerate(entries, 1))
+
+
+def add_to(file: str, verdict: Verdict) -> int:
+    """List in a file, which need not be there, what breaks and is not listed yet, as one entry: how many laws.
+
+    HeadcheckError: the file cannot be read or written.
+    """
+    place = Path(file)
+    known = read_baseline(file) if place.exists() else ()
+    new = compare(verdict, known).new
+    laws = [json.dumps(row.id) for row in new if Known("", (row.id,), "", "", "", "").covers(row)]
+    if not laws and place.exists():
+        return 0
+    lines = "".join(f"    {law},\n" for law in laws)
+    kinds = ", ".join(kind for kind in KINDS if kind != "bug")
+    entry = f"""[[deviation]]
+subject = {json.dumps(verdict.subject)}
+law = [
+{lines}]
+reason = "TODO: say why"
+kind = "bug"  # or {kinds}
+versions = ""  # of a package, such as "torch >=2.9, <3"; empty: of all
+reference = "none yet"
+"""
+    before = (
+        place.read_text(encoding="utf-8").rstrip()
+        if place.exists()
+        else "# Known deviations of `headcheck --baseline`."
+    )
+    try:
+        place.write_text(f"{before}\n\n{entry}" if laws else f"{before}\n", encoding="utf-8")
+    except OSError as problem:
+        raise HeadcheckError(f"cannot write the baseline {file}: {problem.strerror}") from problem
+    return len(laws)
 
 
 def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:

@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", metavar="FILE", help="known deviations (TOML): only what is not listed there fails"
     )
     parser.add_argument(
+        "--write-baseline", metavar="FILE", help="list what breaks in FILE, for runs with --baseline FILE"
+    )
+    parser.add_argument(
         "-n", metavar="N", type=whole, help=f"processes (default: cores, at most {MOST_PROCESSES})"
     )
     parser.add_argument(
@@ -74,12 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.loading import require_findable
 
     several = len(arguments.subjects) > 1
-    if arguments.exitfirst and arguments.baseline:
-        raise HeadcheckError("--baseline needs every law: leave out --exitfirst, which stops early")
+    if arguments.exitfirst and (arguments.baseline or arguments.write_baseline):
+        raise HeadcheckError("a baseline needs every law: leave out --exitfirst, which stops early")
+    if arguments.baseline and arguments.write_baseline:
+        raise HeadcheckError("--write-baseline adds to its own file: leave out --baseline")
     if arguments.fuzz and arguments.seed is None:
         arguments.seed = fresh_seed()
     known = read_baseline(arguments.baseline) if arguments.baseline else None
     require_writable(arguments.json)
+    require_writable(arguments.write_baseline, "--write-baseline")
     for subject in arguments.subjects if several else ():
         require_findable(subject)  # A word that was mistyped is told before the work.
     if not several:
@@ -137,7 +143,7 @@ def _told_to(arguments: argparse.Namespace) -> TextIO:
 
 def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | None) -> "Verdict":
     """One subject: its verdict, shown, beside what is known of it."""
-    from headcheck.baseline import compare
+    from headcheck.baseline import add_to, compare, read_baseline
     from headcheck.console import plain_console, short, show
     from headcheck.isolation import Workers
     from headcheck.judging import judged_apart
@@ -151,8 +157,10 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
         verdict = judged_apart(
             workers, arguments.law, progress, arguments.fuzz or 0.0, exit_first=arguments.exitfirst
         )
-    if known is not None:
-        file, narrowed = arguments.baseline, bool(arguments.dtype)
+    file, narrowed = arguments.baseline or arguments.write_baseline, bool(arguments.dtype)
+    added = add_to(file, verdict) if arguments.write_baseline else 0
+    if file is not None:
+        known = known or read_baseline(file)
         compared = compare(verdict, known, file=file, narrowed=narrowed, run=arguments.subjects)
         verdict = replace(verdict, baseline=compared)
     console = plain_console(_told_to(arguments))
@@ -162,5 +170,7 @@ def _judged(arguments: argparse.Namespace, subject: str, known: Sequence[Any] | 
         print(short(verdict), file=console.file)
     elif verdict.beside:
         print(*verdict.beside, sep="\n", file=console.file)
+    if added:
+        print(f"baseline: {added} added to {file}: write there why", file=console.file)
     tell_of_bugs(workers)
     return verdict

@@ -97,6 +97,15 @@ def scale_left_out_of_the_gradient(x: Tensor, scale: float = 1.0) -> Tensor:
 
 
 @wrong(
+    "The maximum is taken before the scale: a negative one makes it the smallest.",
+    breaks="scale/a-scale-multiplies-the-entries",
+)
+def largest_before_a_negative_scale(x: Tensor, scale: float = 1.0) -> Tensor:
+    raised = torch.exp((x - x.amax(dim=-1, keepdim=True)) * scale)
+    return raised / raised.sum(dim=-1, keepdim=True)
+
+
+@wrong(
     "The maximum is taken out before the scale, and not scaled.",
     breaks="scale/a-scale-multiplies-the-entries",
 )
