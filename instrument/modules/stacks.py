@@ -1,6 +1,7 @@
 """Which parts of a module are the layers of one stack: each is given what the one before it gave, or they attend."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from headcheck.declarations import Declaration
 
 OF_ATTENTION = re.compile(r"att(?![a-z])|attn|attend|attention|quer|qkv|(?<![a-z])(kv|wq|q)(?![a-z])")
 """What stands in the names of attention, and of its projections."""
+
+LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+"""Parts of these are not called by them as their author's own code calls parts: each for itself, or in turn."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,34 @@ def _alike(module: nn.Module) -> Iterator[Stack]:
 def _has_numbers(layer: nn.Module | None) -> bool:
     """Whether it has weights that can be moved by a little; a ModuleList may hold None."""
     return layer is not None and any(each.is_floating_point() for each in layer.parameters())
+
+
+def parts_alike(module: nn.Module) -> Iterator[tuple[str, nn.Module, list[tuple[str, nn.Module]]]]:
+    """Parts with weights of one class and of the same sizes that stand beside each other, no list: by their names.
+
+    Before them the name of what they are parts of, and that itself.
+    """
+    for name, whole in module.named_modules():
+        alike: dict[Any, list[tuple[str, nn.Module]]] = {}
+        for its_name, part in () if isinstance(whole, LISTS) else whole.named_children():
+            sizes = tuple(each.shape for each in part.parameters())
+            if sizes:
+                alike.setdefault((type(part), sizes), []).append((its_name, part))
+        yield from ((name, whole, parts) for parts in alike.values() if len(parts) > 1)
+
+
+def calls_of_parts(module: nn.Module, call: Callable[[], object]) -> Counter[int]:
+    """How often each part is called in one call of the whole, by its id."""
+    calls: Counter[int] = Counter()
+    handles = [
+        part.register_forward_hook(lambda part, *_: calls.update([id(part)])) for part in module.modules()
+    ]
+    try:
+        call()
+    finally:
+        for each in handles:
+            each.remove()
+    return calls
 
 
 @contextmanager

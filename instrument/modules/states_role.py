@@ -53,8 +53,9 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
         case = case.but(length=subject.fitting(case.length))
         if case.padding != "none" and subject.lacks(f"{case.padding}_padding"):
             case = case.but(padding="none")
-        if hasattr(case, "memory_padding") and subject.lacks("memory_is_real"):
-            case = case.but(memory_padding="none")
+        if hasattr(case, "memory_padding"):
+            sides = () if subject.lacks("memory_is_real") else subject.declaration.padding
+            case = case if case.memory_padding in sides else case.but(memory_padding="none")
         return case
 
 

@@ -46,11 +46,23 @@ def ends_of(vocab: int, rows: int, seed: int) -> Tensor:
     return torch.tensor([some[(seed + row) % len(some)] for row in range(rows)])
 
 
-def neighbours_exchanged(tokens: Tensor, first: int) -> Tensor:
-    """The tokens (batch, length), that at `first` and the next one in each other's place."""
+def exchanged(tokens: Tensor, first: int, second: int) -> Tensor:
+    """The tokens (batch, length), two of them in each other's place."""
     order = torch.arange(tokens.shape[1])
-    order[first : first + 2] = order[first : first + 2].flip(0)
+    order[first], order[second] = second, first
     return tokens[:, order]
+
+
+def two_places(seed: int, length: int, behind: int) -> tuple[int, int]:
+    """The places of two tokens, `behind` at least stand behind both.
+
+    The first two, the last two, or two that are a power of two apart: where a table of positions begins anew, they have
+    the same.
+    """
+    last = length - behind - 1
+    if seed % 3 < 2:
+        return (0, 1) if seed % 3 else (last - 1, last)
+    return 0, 2 ** (last.bit_length() - 1)
 
 
 UNDECLARED = {

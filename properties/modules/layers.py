@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
 from headcheck.laws import law
+from headcheck.modules.blocks import Block, require_by_itself
 from headcheck.modules.noise import scaled
-from headcheck.modules.stacks import stacks_in
+from headcheck.modules.stacks import calls_of_parts, parts_alike, stacks_in
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
 from headcheck.roles import LARGER
 
@@ -49,6 +50,69 @@ def each_layer_of_a_stack_counts(
             )
         if not idle:  # A stack of which no layer counts is no part of the way to this output, as further heads are none.
             yield none(f"layers of {stack.name} without influence")
+
+
+@law(
+    source="Xiong et al. 2020, figure 1: x + f(norm(x)), and what comes out + g(norm(what comes out))",
+    formula="g = 0: x + f(norm(x)); f = 0: x + g(norm(x))",
+    guards="A residual that is not updated between the sub-layers: x + g(norm(x + f(norm(x)))).",
+    needs=("module",),
+    share=0.1,
+    roles=LARGER,
+)
+def each_sub_layer_adds_by_itself(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """Of a pre-norm layer with two sub-layers, each adds to the states where the other gives nothing."""
+    _require_watchable(module)
+    layers = _layers(module, x)
+    layer = layers[x.case.seed % len(layers)]
+
+    def drawn(purpose: str, like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=x.generator(purpose), dtype=torch.float64).to(like)
+
+    require_by_itself(Block(layer, partial(module, x), drawn))
+    return none("sub-layers that do not add by themselves")
+
+
+@law(
+    source="a slip of the hand: self.norm1 where self.norm2 was meant",
+    formula="calls of a part = 0: its weights count, or no part like it is called twice",
+    guards="A second norm that is never used, the first one taken for it; keys that the projection of queries makes.",
+    needs=("module",),
+    share=0.1,
+    roles=LARGER,
+)
+def no_part_stands_in_for_another(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """Where a module calls one of its parts twice, none of its parts of the same class and sizes is left out."""
+    _require_watchable(module)
+    assert module.module is not None
+    alike = [*parts_alike(module.module)]
+    if not alike:
+        raise NotApplicable("it has no two parts of the same class and sizes beside each other")
+    calls = calls_of_parts(module.module, partial(module, x))
+    for name, whole, parts in alike:
+        twice = [each for each, part in parts if calls[id(part)] > calls[id(whole)] > 0]
+        left_out = [(each, part) for each, part in parts if not calls[id(part)]]
+        for each, part in left_out if twice else ():
+            if not module.shows(partial(_counts, module, x, part)):
+                where = f" of {name}" if name else ""
+                raise LawBroken(
+                    f"{twice[0]}{where} is called twice, and {each}, which is like it, not at all"
+                )
+    return none("parts that are left out")
+
+
+def _require_watchable(module: ModuleSubject[ModuleInputs]) -> None:
+    """NotApplicable: torch calls no hooks of its parts."""
+    assert module.module is not None
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.module.modules()):
+        raise NotApplicable("it is scripted: its parts cannot be watched")
+
+
+def _layers(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> list[nn.Module]:
+    """Those of its stacks, or the module itself."""
+    assert module.module is not None
+    stacks = stacks_in(module.module, partial(module, x))
+    return [each for stack in stacks for each in stack.layers] or [module.module]
 
 
 def _sees_two(x: ModuleInputs) -> bool:

@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
-from tests.roles.causal_lm import Small
+from tests.roles import right, wrong
+from tests.roles.causal_lm import VOCAB, Small
+from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers, causal
 
 
 @wrong(
@@ -93,3 +94,46 @@ def rows_put_back_by_the_order() -> nn.Module:
         return Small.logits(self, x[order], real[order])[order]
 
     return Small(logits=logits)
+
+
+class Stack(nn.Module):
+    """Two layers over a table, without a cache."""
+
+    def __init__(self, slip: Slip = "") -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(VOCAB, 8), nn.Embedding(80, 8)
+        self.blocks = nn.ModuleList(TwoSubLayers(8, slip) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, VOCAB)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.table(tokens) + self.places(places)
+        for block in self.blocks:
+            x = block(x, causal(tokens.shape[1]))
+        return self.head(self.norm(x))
+
+
+@right("Layers that are modules, their residual updated between the sub-layers.")
+def layers_of_two_sub_layers() -> nn.Module:
+    return Stack()
+
+
+@wrong(STALE, breaks=BY_ITSELF)
+def residual_not_updated() -> nn.Module:
+    return Stack("stale")
+
+
+@wrong(ONE_NORM, breaks=STANDS_IN)
+def one_norm_for_both() -> nn.Module:
+    return Stack("one norm")
+
+
+@wrong(
+    "One layer, and a table of 32 positions, which begins anew where it is made longer.",
+    breaks="causality/the-order-of-earlier-tokens-counts",
+)
+def table_begins_anew() -> nn.Module:
+    def positions(self: Small, real: Tensor, new: int) -> Tensor:
+        return Small.positions(self, real, new) % 32
+
+    return Small(layers=1, positions=positions)

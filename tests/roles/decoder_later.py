@@ -1,5 +1,7 @@
 """Wrong decoders, the later ones by somebody who did not know the laws."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -7,6 +9,7 @@ from tests.roles import wrong
 from tests.roles.decoder import Layer
 from tests.roles.encoder import Block
 from tests.roles.encoder_later import HalfAGradient, PackedAtTheFirstCall, ScaledByTheLargest
+from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN
 
 
 @wrong(
@@ -108,5 +111,31 @@ def scaled_by_the_largest_of_the_batch() -> nn.Module:
 def half_a_gradient_of_the_input() -> nn.Module:
     class Wrong(HalfAGradient, Layer):
         pass
+
+    return Wrong()
+
+
+@wrong(STALE, breaks=BY_ITSELF)
+def residual_not_updated() -> nn.Module:
+    class Wrong(Layer):
+        def forward(
+            self, x: Tensor, memory: Tensor, is_real: Any = None, memory_is_real: Any = None
+        ) -> Tensor:
+            read = x + self.attend(self.norm1(x), is_real)
+            read = read + self.read(self.norm3(read), memory, memory_is_real)
+            return x + self.feed(self.norm2(read))
+
+    return Wrong()
+
+
+@wrong(ONE_NORM, breaks=STANDS_IN)
+def one_norm_for_both() -> nn.Module:
+    class Wrong(Layer):
+        def forward(
+            self, x: Tensor, memory: Tensor, is_real: Any = None, memory_is_real: Any = None
+        ) -> Tensor:
+            x = x + self.attend(self.norm1(x), is_real)
+            x = x + self.read(self.norm3(x), memory, memory_is_real)
+            return x + self.feed(self.norm1(x))
 
     return Wrong()

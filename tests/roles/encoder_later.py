@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import wrong
-from tests.roles.encoder import Block
+from tests.roles.encoder import WIDTH, Block, PostNorm
+from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN
 
 
 @wrong(
@@ -129,3 +130,40 @@ class HalfAGradient(Block):
 )
 def half_a_gradient_of_the_input() -> nn.Module:
     return HalfAGradient()
+
+
+@wrong(STALE, breaks=BY_ITSELF)
+def residual_not_updated() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            read = x + self.attend(self.norm1(x), is_real)
+            return x + self.feed(self.norm2(read))
+
+    return Wrong()
+
+
+@wrong(ONE_NORM, breaks=STANDS_IN)
+def one_norm_for_both() -> nn.Module:
+    class Wrong(PostNorm):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            x = self.norm1(x + self.attend(x, is_real))
+            return self.norm1(x + self.feed(x))
+
+    return Wrong()
+
+
+@wrong(
+    "Positions are those of a table of 16, which begins anew where it is made longer.",
+    breaks="symmetry/the-order-of-the-input-counts",
+    positions=True,
+)
+def table_begins_anew() -> nn.Module:
+    class Wrong(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(16, WIDTH))
+
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            return super().forward(x + self.table[torch.arange(x.shape[1]) % 16], is_real)
+
+    return Wrong()

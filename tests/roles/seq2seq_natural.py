@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import right, wrong
-from tests.roles.seq2seq import Pair
+from tests.roles.seq2seq import Pair, all_real
+from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers
 
 
 @wrong(
@@ -83,3 +84,33 @@ def masks_of_its_tokens_alone() -> nn.Module:
         return real[:, None, :, None].expand(-1, -1, -1, real.shape[1])
 
     return _OfItsTokens(target_mask=target_mask)
+
+
+class _Layered(Pair):
+    """The source goes through a layer that is a module."""
+
+    def __init__(self, slip: Slip = "") -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(TwoSubLayers(8, slip) for _ in range(2))
+
+    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+        real = all_real(source, real)
+        x = self.source_table(source) + self.places(self.positions(real, False))
+        for block in self.blocks:
+            x = block(x, self.source_mask(real))
+        return self.norms[0](x)
+
+
+@right("The encoder's layers are modules, their residual updated between the sub-layers.")
+def layers_of_two_sub_layers() -> nn.Module:
+    return _Layered()
+
+
+@wrong(STALE, breaks=BY_ITSELF)
+def residual_not_updated() -> nn.Module:
+    return _Layered("stale")
+
+
+@wrong(ONE_NORM, breaks=STANDS_IN)
+def one_norm_for_both() -> nn.Module:
+    return _Layered("one norm")

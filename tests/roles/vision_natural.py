@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from tests.roles import right, wrong
 from tests.roles.vision import SIZES, Small, Torch
+from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers
 
 
 @wrong(
@@ -119,3 +120,32 @@ def single_image_squeezed() -> nn.Module:
         return self.head(x.mean(dim=1, keepdim=True)).squeeze()
 
     return Small(logits=logits)
+
+
+class Layered(Small):
+    """Layers that are modules."""
+
+    def __init__(self, slip: Slip = "") -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(TwoSubLayers(8, slip) for _ in range(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.embedding(self.cut(images)) + self.positions()
+        for block in self.blocks:
+            x = block(x)
+        return self.logits(self.norms[1](x))
+
+
+@right("Layers that are modules, their residual updated between the sub-layers.", **SIZES)
+def layers_of_two_sub_layers() -> nn.Module:
+    return Layered()
+
+
+@wrong(STALE, breaks=BY_ITSELF, **SIZES)
+def residual_not_updated() -> nn.Module:
+    return Layered("stale")
+
+
+@wrong(ONE_NORM, breaks=STANDS_IN, **SIZES)
+def one_norm_for_both() -> nn.Module:
+    return Layered("one norm")
