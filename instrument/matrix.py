@@ -22,7 +22,7 @@ from typing import Any
 from headcheck.errors import HeadcheckError
 from headcheck.results import append_result, no_results, read_results
 from headcheck.subjects import BuiltIn, builtins, named
-from headcheck.verdict import Counterexample, LawResult, Verdict
+from headcheck.verdict import LawResult, Verdict
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Record:
         """The verdict as an object, as far as the page and the baseline need it."""
         if self.verdict is None:
             return None
-        rows = [_row(law) for law in self.verdict["laws"]]
+        rows = [LawResult.of(law) for law in self.verdict["laws"]]
         given = {name: self.verdict[name] for name in ("role", "profile", "seed", "declaration", "notes")}
         unfinished = self.verdict["unfinished"]
         return Verdict(
@@ -167,9 +167,3 @@ def _version(package: str) -> str:
     """The version of what holds an import package."""
     names = _distributions().get(package, [])
     return version(names[0]) if names else "unknown"
-
-
-def _row(law: dict[str, Any]) -> LawResult:
-    shown = law["counterexample"]
-    example = Counterexample(**shown) if shown else None
-    return LawResult(**law | {"counterexample": example})

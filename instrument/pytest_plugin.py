@@ -4,8 +4,9 @@ This module is loaded by every pytest run of its environment, so it imports noth
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headcheck.baseline import Known
     from headcheck.isolation import Workers
     from headcheck.laws import Law
+    from headcheck.plan import Introduction, Plan
     from headcheck.verdict import LawResult
 
 
@@ -114,11 +116,13 @@ class LawItem(pytest.Item):
     def __init__(self, *, law: "Law", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.law = law
+        self.row: LawResult | None = None
         self.extra_keyword_matches.add(law.id)
 
     def runtest(self) -> None:
         session: Any = self.config.pluginmanager.get_plugin("headcheck-session")
         row: LawResult = session.judge(self.law)
+        self.row = row
         self.user_properties += [
             ("subject", session.subject),
             ("law", row.id),
@@ -169,7 +173,8 @@ class Session:
         self.problem = ""
         self.unfinished = ""
         """What was left out of all that were judged, and why: then the subject is not said to conform."""
-        self.notes: Sequence[str] = ()
+        self.introduction: Introduction | None = None
+        self.rows: list[LawResult] = []
 
     def pytest_sessionstart(self) -> None:
         """What is asked of headcheck is tried before anything is collected: a mistake is one usage error."""
@@ -194,9 +199,17 @@ class Session:
     @cached_property
     def role(self) -> str:
         """The role of the subject: laws of other roles are no items of this run."""
-        introduction = self._workers().introduce()
-        self.notes = introduction.notes
-        return introduction.role
+        self.introduction = self._workers().introduce()
+        return self.introduction.role
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was found out of the subject, and what the laws that broke say together of a declaration."""
+        from headcheck.hints import hints_of
+
+        if self.introduction is None:
+            return ()
+        return [*self.introduction.notes, *hints_of(self._plan, self.introduction, self.rows)]
 
     def judge(self, law: "Law") -> "LawResult":
         from headcheck.errors import HeadcheckError
@@ -259,22 +272,36 @@ class Session:
 
     def _workers(self) -> "Workers":
         from headcheck.isolation import Workers
-        from headcheck.judging import make_plan
 
         if self.workers is None:
-            option = self.config.getoption
-            plan = make_plan(
-                self.subject,
-                role=option("--headcheck-role"),
-                profile=option("--headcheck-profile"),
-                seed=option("--headcheck-seed"),
-                dtype=option("--headcheck-dtype"),
-                device=option("--headcheck-device"),
-                declare=option("--headcheck-declare"),
-                timeout=option("--headcheck-timeout"),
-            )
-            self.workers = Workers(plan)
+            self.workers = Workers(self._plan)
         return self.workers
+
+    @cached_property
+    def _plan(self) -> "Plan":
+        from headcheck.judging import make_plan
+
+        option = self.config.getoption
+        return make_plan(
+            self.subject,
+            role=option("--headcheck-role"),
+            profile=option("--headcheck-profile"),
+            seed=option("--headcheck-seed"),
+            dtype=option("--headcheck-dtype"),
+            device=option("--headcheck-device"),
+            declare=option("--headcheck-declare"),
+            timeout=option("--headcheck-timeout"),
+        )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """The row of a law goes with its report, from whatever process judged it."""
+        report = yield
+        if isinstance(item, LawItem) and item.row is not None and report.when == "call":
+            report.headcheck_row = asdict(item.row)  # type: ignore[attr-defined]
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hear of every law, also of those that other processes have judged."""
@@ -283,8 +310,15 @@ class Session:
             self.outcomes[str(properties["outcome"])] += 1
             self.by_law[str(properties["law"])] = str(properties["outcome"])
             self.unfinished = self.unfinished or str(properties["unfinished"])
+            self._heard_of(getattr(report, "headcheck_row", None))
         elif "::" in report.nodeid and report.nodeid.startswith("properties/") and report.when == "call":
             self.outcomes["not judged"] += 1
+
+    def _heard_of(self, row: "dict[str, Any] | None") -> None:
+        from headcheck.verdict import LawResult
+
+        if row is not None:
+            self.rows.append(LawResult.of(row))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -328,8 +362,10 @@ class Session:
             counts += f", {self.outcomes['not judged']} not judged"
         terminalreporter.section("headcheck")
         terminalreporter.line(f"{self.subject}: {counts}", red=bool(breaks), green=bool(holds and not breaks))
+        from headcheck.verdict import Hint
+
         for note in self.notes:
-            terminalreporter.line(note)
+            terminalreporter.line(f"hint: {note}" if breaks and isinstance(note, Hint) else note)
         for each in self.fixed:
             terminalreporter.line(f"{each.told_as_fixed}: take it out of the baseline", red=True)
         for line in self.remarks:

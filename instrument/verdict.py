@@ -80,6 +80,12 @@ class LawResult(Identified):
     hung: bool = False
     """Whether the break is an example that did not return; `plain` leaves it out, `reason` says it."""
 
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "LawResult":
+        """The row that was made plain data by `dataclasses.asdict`, or stands in the JSON of a verdict."""
+        shown = plain["counterexample"]
+        return cls(**{**plain, "counterexample": Counterexample(**shown) if shown else None})
+
 
 @dataclass(frozen=True, repr=False)
 class Verdict:

@@ -189,3 +189,18 @@ def test_how_a_baseline_is_written_is_remarked(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, "--pyargs", "headcheck.properties", *options, "-k", "default-scale")
     assert "baseline: kernels:right names no subject of this run, but looks like " in done.stdout
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_what_the_rows_say_together_is_a_hint(tmp_path: Path, spread: tuple[str, ...]) -> None:
+    """As on the command line, whatever processes judged them."""
+    (tmp_path / "sharp.py").write_text(
+        "from torch.nn.functional import scaled_dot_product_attention as sdpa\n"
+        "def attention(query, key, value, attn_mask=None, is_causal=False):\n"
+        "    return 1 + sdpa(query, key, 3 * value, attn_mask=attn_mask, is_causal=is_causal)\n"
+    )
+    laws = ("-k", "accuracy or distribution or symmetry")
+    asked = ("--pyargs", "headcheck.properties", "--subject", "sharp.py:attention", *QUICK, *laws, *spread)
+    done = pytest_run(tmp_path, *asked)
+    assert done.returncode == 1
+    assert "hint: most laws break at their first example, often for a convention" in done.stdout

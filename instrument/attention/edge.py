@@ -311,8 +311,8 @@ class Edge(Abilities):
             tensor is not None and tensor.requires_grad for tensor in arguments.tensors.values()
         ):
             names.append("gradients")
-        if x.dtype not in _declared_dtypes(self.declaration):
-            names.append(str(x.dtype).removeprefix("torch."))
+        if (dtype := str(x.dtype).removeprefix("torch.")) not in (self.declaration.dtypes or ("float32",)):
+            names.append(dtype)
         return ", ".join(names)
 
     def _canonical(self, x: Inputs, parts: dict[str, Any]) -> Answer:
@@ -391,10 +391,6 @@ def _whole(x: Inputs) -> dict[str, tuple[int, ...]]:
     """The shape of everything that a call may return, with all axes."""
     rows = (x.batch, x.heads, x.q_len)
     return {"output": (*rows, x.value_dim), "log_sum_exp": rows, "weights": (*rows, x.kv_len)}
-
-
-def _declared_dtypes(declaration: Attention) -> set[torch.dtype]:
-    return {getattr(torch, name) for name in declaration.dtypes or ("float32",)}
 
 
 def _exact_gradients(x: Inputs, wanted: Collection[str]) -> list[Tensor | None]:
