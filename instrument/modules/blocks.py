@@ -78,8 +78,8 @@ def _fed(layer: nn.Module, states: Tensor | None) -> Iterator[list[tuple[Tensor,
         place = next((n for n, each in enumerate(arguments) if isinstance(each, Tensor)), None)
         name = next((n for n, each in keywords.items() if isinstance(each, Tensor)), None)
         found = arguments[place] if place is not None else keywords.get(name or "")
-        if not isinstance(found, Tensor) or found.layout is not torch.strided or found.ndim < 3:
-            return None
+        if not isinstance(found, Tensor) or found.is_nested or found.ndim < 3:
+            return None  # A nested one is a batch without its padding, on torch's fast path.
         there = found if states is None or states.shape != found.shape else states.to(found)
         given.append(there.detach().clone())
         if place is not None:
@@ -88,7 +88,7 @@ def _fed(layer: nn.Module, states: Tensor | None) -> Iterator[list[tuple[Tensor,
 
     def after(_: nn.Module, __: Any, returned: Any) -> None:
         first = returned[0] if isinstance(returned, tuple | list) and returned else returned
-        if given and isinstance(first, Tensor) and first.shape == given[-1].shape:
+        if given and isinstance(first, Tensor) and not first.is_nested and first.shape == given[-1].shape:
             seen.append((given[-1], first.detach().clone()))
 
     handles = [
