@@ -57,7 +57,7 @@ def plain_values() -> AbstractContextManager[object]:
 
 def contiguous() -> AbstractContextManager[object]:
     """No strides but those of a fresh tensor."""
-    return patch.multiple(drawing, DRAWN_LAYOUTS=("contiguous",), MIXED=())
+    return patch.multiple(drawing, DRAWN_STRIDES=("contiguous",), MIXED=())
 
 
 SETTINGS: dict[str, Setting] = {

@@ -74,7 +74,7 @@ CONDITIONS: dict[str, dict[str, Holds]] = {
     },
     "causal": {"causal": lambda case: case.is_causal},
     "scale": {"scale given": lambda case: case.scale is not None},
-    "layout": {"not contiguous": lambda case: case.layout != "contiguous"},
+    "strides": {"not contiguous": lambda case: case.strides != "contiguous"},
 }
 
 

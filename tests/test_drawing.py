@@ -11,10 +11,10 @@ from torch import Tensor
 
 from headcheck.attention import drawing
 from headcheck.attention.case import Case
-from headcheck.attention.drawing import DRAWN_LAYOUTS
+from headcheck.attention.drawing import DRAWN_STRIDES
 from headcheck.attention.inputs import Inputs, build
-from headcheck.attention.layouts import MASK_LAYOUTS, MIXED, lay_out
 from headcheck.attention.patterns import DEAD_ROWS, PATTERNS
+from headcheck.attention.strides import MASK_STRIDES, MIXED, lay_out
 from headcheck.attention.values import REGIMES
 from headcheck.declarations import BROADCAST_SHAPES, DTYPES
 from tests.drawn import (
@@ -66,7 +66,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "a mask that differs by batch": lambda x: x.batch > 1 and bool((x.may_attend != x.may_attend[:1]).any()),
     "a broadcast mask": _broadcast,
-    "a broadcast mask with a stride of 0": lambda x: _broadcast(x) and x.mask_layout == "expanded",
+    "a broadcast mask with a stride of 0": lambda x: _broadcast(x) and x.mask_strides == "expanded",
     "a boolean mask": lambda x: x.attn_mask is not None and x.attn_mask.dtype == torch.bool,
     "an additive mask": lambda x: x.attn_mask is not None and x.attn_mask.dtype != torch.bool,
     "causal": lambda x: x.is_causal,
@@ -137,7 +137,7 @@ def _logits(x: Inputs) -> Tensor:
 
 
 def _laid_out(x: Inputs, layout: str, axis: int) -> bool:
-    return x.layout == layout and lay_out((x.query, x.key, x.value), layout)[1].stride(axis) == 0
+    return x.strides == layout and lay_out((x.query, x.key, x.value), layout)[1].stride(axis) == 0
 
 
 OF_FIELDS: dict[str, tuple[Any, ...]] = {
@@ -146,9 +146,9 @@ OF_FIELDS: dict[str, tuple[Any, ...]] = {
     "mask": tuple(PATTERNS),
     "mask_form": ("boolean", "additive", "lowest", "bias"),
     "mask_axes": BROADCAST_SHAPES,
-    "layout": (*DRAWN_LAYOUTS, *MIXED),
-    "mask_layout": tuple(MASK_LAYOUTS),
-    "cotangent_layout": DRAWN_LAYOUTS,
+    "strides": (*DRAWN_STRIDES, *MIXED),
+    "mask_strides": tuple(MASK_STRIDES),
+    "cotangent_strides": DRAWN_STRIDES,
     "scale": (None, -0.5, 1.0),
     "softcap": (None, 0.5, 20.0),
     "batch": (1, 2, 3),
@@ -199,7 +199,7 @@ def test_hypothesis_draws_reach_every_option(field: str) -> None:
 
 def _tells(case: Case, field: str) -> bool:
     """Fields of the mask count where there is a mask."""
-    return case.mask != "none" or field not in ("mask_form", "mask_axes", "mask_layout")
+    return case.mask != "none" or field not in ("mask_form", "mask_axes", "mask_strides")
 
 
 def test_every_dtype_meets_every_regime() -> None:
@@ -258,7 +258,7 @@ def test_the_strict_functions_are_strict(name: str, refusal: str) -> None:
         causal = {"is_causal": True} if x.is_causal else {}
         accepted = {"bare": {}, "square": causal, "refused": mask | causal}.get(name, mask)
         try:
-            STRICT[name].function(*lay_out((x.query, x.key, x.value), x.layout), **accepted)
+            STRICT[name].function(*lay_out((x.query, x.key, x.value), x.strides), **accepted)
         except (TypeError, ValueError) as problem:
             problems.append(str(problem))
     with pytest.raises(TypeError, match=refusal):
@@ -305,7 +305,7 @@ def test_sizes_of_real_models_are_drawn() -> None:
         "boolean mask": lambda c: c.mask != "none" and c.mask_form == "boolean",
         "bias": lambda c: c.mask != "none" and c.mask_form != "boolean",
         "a half dtype": lambda c: c.dtype in ("float16", "bfloat16"),
-        "a layout": lambda c: c.layout != "contiguous",
+        "strides": lambda c: c.strides != "contiguous",
         "an odd width": lambda c: c.value_dim != c.head_dim,
     }
     for size, is_large in sizes.items():

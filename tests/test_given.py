@@ -91,7 +91,7 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     "of_one_projection": (
         given.of_one_projection,
         lambda c: (
-            (c.q_len, c.heads, c.head_dim, c.layout) == (c.kv_len, c.kv_heads, c.value_dim, "projected")
+            (c.q_len, c.heads, c.head_dim, c.strides) == (c.kv_len, c.kv_heads, c.value_dim, "projected")
         ),
     ),
     "more_slots_than_sixteen_bits": (

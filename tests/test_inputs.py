@@ -20,9 +20,9 @@ from torch import Tensor
 from headcheck.attention import values
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import build
-from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED, lay_out, lay_out_mask
 from headcheck.attention.patterns import DEAD_ROWS, PATTERNS, restrict
 from headcheck.attention.role import OPTIONS, role
+from headcheck.attention.strides import MASK_STRIDES, MIXED, STRIDES, lay_out, lay_out_mask
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.values import CONTINUOUS, REGIMES
 from headcheck.declarations import BROADCAST_SHAPES, Attention
@@ -128,9 +128,9 @@ def test_another_seed_gives_other_tensors() -> None:
         ("mask_form=odd", "mask_form is one of boolean, additive, lowest, bias"),
         ("mask_axes=zz", "mask_axes is one of bhqk, "),
         ("values=odd", "values is one of normal, "),
-        ("layout=odd", "layout is one of contiguous, .*mixed"),
-        ("mask_layout=odd", "mask_layout is one of contiguous, "),
-        ("cotangent_layout=odd", "cotangent_layout is one of contiguous, "),
+        ("strides=odd", "strides is one of contiguous, .*mixed"),
+        ("mask_strides=odd", "mask_strides is one of contiguous, "),
+        ("cotangent_strides=odd", "cotangent_strides is one of contiguous, "),
         ("query=normal", "query is numbers in brackets"),
         ("query=[1,", "query is numbers in brackets"),
         ('query=["a"]', "query is numbers in brackets"),
@@ -171,7 +171,7 @@ def test_every_text_of_an_attention_case_has_its_options() -> None:
 SHAPE = (2, 3, 5, 7)
 B, H, L, D = SHAPE
 EXPANDED = {"expanded", "expanded-heads", "expanded-queries", "expanded-rows"}
-STRIDES = {
+EXPECTED = {
     "contiguous": (H * L * D, L * D, D, 1),
     "transposed": (L * H * D, D, H * D, 1),
     "dim-first": (H * L * D, L * D, 1, L),
@@ -190,16 +190,16 @@ def numbers(shape: tuple[int, ...] = SHAPE) -> Tensor:
 
 def test_every_layout_is_promised_strides() -> None:
     """The table of strides below misses no layout."""
-    assert {*STRIDES, *EXPANDED} == set(LAYOUTS)
+    assert {*EXPECTED, *EXPANDED} == set(STRIDES)
 
 
-@pytest.mark.parametrize("layout", STRIDES)
+@pytest.mark.parametrize("layout", EXPECTED)
 def test_a_layout_keeps_the_numbers_and_its_promise(layout: str) -> None:
     """Equal to the contiguous tensor, in memory of its own, with the strides that its docstring tells of."""
     x = numbers()
-    laid_out = LAYOUTS[layout](x)
+    laid_out = STRIDES[layout](x)
     assert torch.equal(laid_out, x)
-    assert laid_out.stride() == STRIDES[layout]
+    assert laid_out.stride() == EXPECTED[layout]
     assert laid_out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
     assert (laid_out.storage_offset() > 0) == (layout in ("offset", "packed", "projected"))
 
@@ -217,23 +217,23 @@ def test_projected_together_they_share_one_memory() -> None:
 @pytest.mark.parametrize("layout", ["expanded-queries", "expanded-rows"])
 def test_queries_are_expanded_where_all_are_one(layout: str) -> None:
     """The query alone has a stride of zero: over the batch, or over the length."""
-    x = build(Case(batch=2, q_len=3, kv_len=3, head_dim=2, value_dim=2, layout=layout))
+    x = build(Case(batch=2, q_len=3, kv_len=3, head_dim=2, value_dim=2, strides=layout))
     query, key, _ = lay_out((x.query, x.key, x.value), layout)
     assert query.stride(0 if layout == "expanded-queries" else 2) == 0
     assert 0 not in key.stride()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", STRIDES)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 0, 4), (1, 2, 3, 1), (0, 1, 2, 3)])
 def test_a_layout_takes_any_shape(layout: str, shape: tuple[int, ...]) -> None:
     """Sizes of 0 and 1 are laid out as well."""
-    assert torch.equal(LAYOUTS[layout](numbers(shape)), numbers(shape))
+    assert torch.equal(STRIDES[layout](numbers(shape)), numbers(shape))
 
 
 @pytest.mark.parametrize(("layout", "axis"), [("expanded", 0), ("expanded-heads", 1)])
 def test_an_expanded_layout_has_a_stride_of_zero(layout: str, axis: int) -> None:
     """A case with an expanded layout has equal keys along the axis, and they are stored once."""
-    case = Case(batch=2, heads=3, kv_heads=3, kv_len=4, head_dim=2, value_dim=2, layout=layout)
+    case = Case(batch=2, heads=3, kv_heads=3, kv_len=4, head_dim=2, value_dim=2, strides=layout)
     x = build(case)
     for plain in (x.key, x.value):
         assert torch.equal(plain, plain.narrow(axis, 0, 1).expand(plain.shape))
@@ -246,11 +246,11 @@ def test_an_expanded_layout_has_a_stride_of_zero(layout: str, axis: int) -> None
 def test_a_mixed_layout_lays_each_tensor_out_its_own_way(layout: str) -> None:
     """Query, key and value have the strides of the three layouts named."""
     found = lay_out([numbers()] * 3, layout)
-    assert [x.stride() for x in found] == [STRIDES[name] for name in MIXED[layout]]
+    assert [x.stride() for x in found] == [EXPECTED[name] for name in MIXED[layout]]
     assert all(torch.equal(x, numbers()) for x in found)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, *MIXED])
+@pytest.mark.parametrize("layout", [*STRIDES, *MIXED])
 @pytest.mark.parametrize("order", ["bhsd", "bshd", "sbhd"])
 def test_a_subject_of_any_axis_order_meets_the_layouts(layout: str, order: str) -> None:
     """What the function is given equals the inputs, in the declared axis order, strided as promised."""
@@ -261,7 +261,7 @@ def test_a_subject_of_any_axis_order_meets_the_layouts(layout: str, order: str) 
         return query
 
     subject = AttentionSubject(Attention(spy, layout=order), dtypes=("float32",), arithmetic={})
-    case = Case(batch=2, heads=3, kv_heads=3, q_len=4, kv_len=4, head_dim=5, value_dim=5, layout=layout)
+    case = Case(batch=2, heads=3, kv_heads=3, q_len=4, kv_len=4, head_dim=5, value_dim=5, strides=layout)
     x = build(case)
     subject(x)
     back = [order.index(axis) for axis in "bhsd"]
@@ -271,7 +271,7 @@ def test_a_subject_of_any_axis_order_meets_the_layouts(layout: str, order: str) 
     assert strided or offset or layout == "contiguous"
 
 
-@pytest.mark.parametrize("layout", MASK_LAYOUTS)
+@pytest.mark.parametrize("layout", MASK_STRIDES)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16])
 def test_a_mask_layout_keeps_the_mask_and_its_promise(layout: str, dtype: torch.dtype) -> None:
     """An equal mask in memory of its own: keys first, every second number, in a wider one, or expanded."""

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from headcheck import calling
-from headcheck.attention.layouts import LAYOUTS
+from headcheck.attention.strides import STRIDES
 from headcheck.engine import PROFILES, Engine
 from headcheck.laws import choose
-from headcheck.layouts import ALIGNED, moved
 from headcheck.recognising import role_name
 from headcheck.roles import role
+from headcheck.strides import ALIGNED, moved
 from headcheck.subjects import builtins
 from tests.second_device import AWAY, Elsewhere, SecondDevice
 
@@ -165,7 +165,7 @@ def test_two_devices_do_not_mix() -> None:
 @pytest.mark.parametrize("layout", ["expanded", "packed", "sliced", "transposed", "dim-first", "offset"])
 def test_what_is_moved_lies_there_as_it_lay_here(layout: str) -> None:
     """Gaps, and strides of zero, are what laws of memory are about; it begins where a GPU may read."""
-    here = LAYOUTS[layout](torch.ones(2, 2, 3, 4))
+    here = STRIDES[layout](torch.ones(2, 2, 3, 4))
     there = moved(here, torch.ones(1, device=AWAY))
     assert there.device.type == AWAY.type and there.stride() == here.stride()
     assert torch.equal(there.cpu(), here)

@@ -44,11 +44,11 @@ class Case(Recipe):
     softcap: float | None = None
     sinks: bool = False
     alibi: bool = False
-    layout: str = "contiguous"
-    """How query, key and value lie in memory (`headcheck.attention.layouts.LAYOUTS`)."""
-    mask_layout: str = "contiguous"
-    """How attn_mask lies in memory (`headcheck.attention.layouts.MASK_LAYOUTS`)."""
-    cotangent_layout: str = "contiguous"
+    strides: str = "contiguous"
+    """How query, key and value lie in memory (`headcheck.attention.strides.STRIDES`)."""
+    mask_strides: str = "contiguous"
+    """How attn_mask lies in memory (`headcheck.attention.strides.MASK_STRIDES`)."""
+    cotangent_strides: str = "contiguous"
 
     def asked_for(self) -> list[str]:
         """Beyond tensors of some sizes; grouped heads are asked for by a size."""

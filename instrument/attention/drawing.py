@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headcheck.attention import patterns
 from headcheck.attention.case import Case
-from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
 from headcheck.attention.patterns import PATTERNS
 from headcheck.attention.sizes import DENSE, equally_many, sized
+from headcheck.attention.strides import MASK_STRIDES, MIXED, STRIDES
 from headcheck.attention.subject import (
     CAUSAL_SCALES,
     DEAD_ROWS,
@@ -43,7 +43,7 @@ WIDE_DIMS = (10, 12, 20, 24, 32, 33, 40, 64, 64, 64, 65, 80, 96, 128, 128, 128, 
 KV_HEADS, MANY_KV_HEADS = (1, 1, 2, 3), (4, 5, 8, 12, 17)
 GROUPS, LARGE_GROUPS = (1, 1, 2, 3, 4, 5), (7, 8, 16)
 BATCHES, LARGE_BATCHES = (1, 1, 1, 2, 2, 3, 3, 5), (8, 9, 16, 17, 33, 65)
-DRAWN_LAYOUTS = tuple(name for name in LAYOUTS if name != "stacked")
+DRAWN_STRIDES = tuple(name for name in STRIDES if name != "stacked")
 """The laws of memory ask for a stack; elsewhere "packed" and "cached" have its gaps."""
 WRITTEN = ("query", "key", "value")
 SCORES = 60_000
@@ -74,8 +74,8 @@ def draw(random: Random, subject: AttentionSubject) -> Case:
         sinks=random.random() < 0.5,
         alibi=random.random() < 0.4,
         window=_sometimes(random, 0.5, ((1, 0), (2, 1), (0, 0), (None, 1), (3, None), (8, 8))),
-        layout=_sometimes(random, 0.3, (*DRAWN_LAYOUTS, *MIXED)) or "contiguous",
-        cotangent_layout=_sometimes(random, 0.3, DRAWN_LAYOUTS) or "contiguous",
+        strides=_sometimes(random, 0.3, (*DRAWN_STRIDES, *MIXED)) or "contiguous",
+        cotangent_strides=_sometimes(random, 0.3, DRAWN_STRIDES) or "contiguous",
         seed=random.randrange(1_000_000),
     )
     supported = _supported(shorter(_twin(random, case), subject), subject)
@@ -174,7 +174,7 @@ def _with_visibility(random: Random, case: Case, subject: AttentionSubject) -> C
         case = case.but(
             mask=random.choice(tuple(PATTERNS)),
             mask_form=form,
-            mask_layout=_sometimes(random, 0.3, tuple(MASK_LAYOUTS)) or "contiguous",
+            mask_strides=_sometimes(random, 0.3, tuple(MASK_STRIDES)) or "contiguous",
             mask_axes=random.choice(("bhqk", "bhqk", *BROADCAST_SHAPES)),
         )
     return case.but(is_causal=is_causal)
@@ -217,10 +217,10 @@ def _forms_taken(case: Case, subject: AttentionSubject) -> dict[str, Any]:
         changes["dtype"] = subject.dtypes[0]
     if subject.is_packed:
         changes["batch"] = max(1, min(case.batch, PACK // max(case.q_len, case.kv_len, 1)))
-    if conventions.any_strides is False and case.layout in ("dim-first", "mixed"):
-        changes["layout"] = "transposed"
-    if conventions.contiguous and case.layout not in DENSE:
-        changes["layout"] = "contiguous"
+    if conventions.any_strides is False and case.strides in ("dim-first", "mixed"):
+        changes["strides"] = "transposed"
+    if conventions.contiguous and case.strides not in DENSE:
+        changes["strides"] = "contiguous"
     if case.mask != "none" and case.mask_axes not in subject.mask_forms:
         changes["mask_axes"] = subject.mask_forms[0]
     return changes
@@ -251,7 +251,7 @@ def _settled(case: Case) -> Case:
     if case.mask == "none":
         if "mask" in dict(case.numbers):
             case = case.but(numbers=tuple(pair for pair in case.numbers if pair[0] != "mask"))
-        return case.but(mask_form="boolean", mask_axes="bhqk", mask_layout="contiguous")
+        return case.but(mask_form="boolean", mask_axes="bhqk", mask_strides="contiguous")
     if case.mask_form == "lowest":
         alone = not (case.is_causal or case.alibi or case.window)
         if not alone or case.mask in patterns.DEAD_ROWS or case.mask_axes == "bhq1":

@@ -30,14 +30,14 @@ from headcheck.attention.forms import (
     to_tiled,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.layouts import lay_out, lay_out_mask
 from headcheck.attention.sizes import why_not
+from headcheck.attention.strides import lay_out, lay_out_mask
 from headcheck.attention.unsaid import unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph, require_gradients
 from headcheck.declarations import BASE_2, Attention
-from headcheck.layouts import moved
 from headcheck.signatures import by_place, must_be_given, no_limit, placed_only, tensors_by_name
+from headcheck.strides import moved
 
 GRADIENTS = "gradients"
 """Among what is found out of a subject: the output of a plain call carries gradients."""
@@ -183,7 +183,7 @@ class Edge(Abilities):
         tiled = self.declaration.grouped_heads == "tiled" and x.group > 1
         query = to_tiled(x.query, x.kv_heads) if tiled else x.query
         native = [self._native(tensor).contiguous() for tensor in (query, x.key, x.value)]
-        laid_out = lay_out([tensor.to(self.device) for tensor in native], x.layout)
+        laid_out = lay_out([tensor.to(self.device) for tensor in native], x.strides)
         mask = None if x.attn_mask is None else self._mask_for(x, x.attn_mask, tiled)
         tensors: dict[str, Tensor | None] = dict(zip(("query", "key", "value"), laid_out, strict=True))
         tensors["attn_mask"] = mask
@@ -251,7 +251,7 @@ class Edge(Abilities):
         if shapes is not None:
             shape = shape_for(mask, shapes, sizes)
             mask, largest = of_shape(mask, shape, sizes), expanded_sizes(shape, shapes, sizes)
-        return lay_out_mask(mask.to(self.device), x.mask_layout, largest)
+        return lay_out_mask(mask.to(self.device), x.mask_strides, largest)
 
     def run(self, x: Inputs, arguments: Arguments) -> Answer:
         """One call in canonical form."""

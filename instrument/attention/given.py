@@ -141,13 +141,13 @@ def wide_heads(case: Case) -> Case:
 def of_one_projection(case: Case) -> Case:
     """With query, key and value of one form, which lie in the memory of the one projection that made them."""
     length, heads = min(case.q_len, case.kv_len), case.kv_heads
-    return case.but(q_len=length, kv_len=length, heads=heads, value_dim=case.head_dim, layout="projected")
+    return case.but(q_len=length, kv_len=length, heads=heads, value_dim=case.head_dim, strides="projected")
 
 
 def thousands_of_numbers(case: Case) -> Case:
     """With 4,096 numbers or more in query, key and value, of a head_dim whose root is no power of two."""
     lengths = {"q_len": 97, "kv_len": 97} if case.seed % 2 else {"q_len": 70, "kv_len": 64}
-    wide = case.but(batch=1, heads=case.kv_heads, head_dim=72, value_dim=72, layout="contiguous", **lengths)
+    wide = case.but(batch=1, heads=case.kv_heads, head_dim=72, value_dim=72, strides="contiguous", **lengths)
     return at_most(heads=2, kv_heads=2)(wide)
 
 

@@ -50,8 +50,8 @@ class Inputs:
     """None: it is not given; 0.0 is."""
     alignment: masks.Alignment = "top-left"
     """Where the subject declares the causal diagonal."""
-    layout: str = "contiguous"
-    mask_layout: str = "contiguous"
+    strides: str = "contiguous"
+    mask_strides: str = "contiguous"
     autocast: torch.dtype | None = None
     """The dtype of the torch.autocast region that the call is made in."""
     generic: bool = False
@@ -197,14 +197,14 @@ class Inputs:
             by_head = getattr(self, name)
             if axis == 1 and by_head is not None:
                 twice[name] = torch.cat([by_head, by_head])
-        return self.but(**twice, layout="contiguous", mask_layout="contiguous")
+        return self.but(**twice, strides="contiguous", mask_strides="contiguous")
 
     def written_out(self) -> "Inputs":
         """The same numbers with no axis expanded, where a law changes some of them and then compares bits.
 
-        What is no longer equal along an axis cannot be expanded, and another layout may round otherwise.
+        What is no longer equal along an axis cannot be expanded, and other strides may round otherwise.
         """
-        return self.but(layout="contiguous") if self.layout.startswith("expanded") else self
+        return self.but(strides="contiguous") if self.strides.startswith("expanded") else self
 
     def with_a_dead_row(self) -> "Inputs":
         """One query of one head and sequence may attend to nothing; the others as before. It has a mask."""
@@ -250,11 +250,11 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
     dtype = getattr(torch, case.dtype)
     generator = torch.Generator().manual_seed(case.seed)
     query, key, value = (x.to(dtype) for x in _triple(case, generator))
-    if case.layout in ("expanded", "expanded-heads"):
-        axis = 0 if case.layout == "expanded" else 1
+    if case.strides in ("expanded", "expanded-heads"):
+        axis = 0 if case.strides == "expanded" else 1
         key, value = (_alike(x, axis) for x in (key, value))
-    if case.layout in ("expanded-queries", "expanded-rows"):
-        query = _alike(query, 0 if case.layout == "expanded-queries" else 2)
+    if case.strides in ("expanded-queries", "expanded-rows"):
+        query = _alike(query, 0 if case.strides == "expanded-queries" else 2)
     return Inputs(
         case=case,
         query=query,
@@ -268,8 +268,8 @@ def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: boo
         sinks=_sinks(case).to(dtype) if case.sinks else None,
         alibi_slopes=slopes(case.heads, dtype) if case.alibi else None,
         alignment=alignment,
-        layout=case.layout,
-        mask_layout=case.mask_layout,
+        strides=case.strides,
+        mask_strides=case.mask_strides,
         generic=case.values in values.CONTINUOUS and not case.written_out and case.mask_form != "lowest",
     )
 

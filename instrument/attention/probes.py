@@ -78,7 +78,7 @@ def value_dim(bench: Bench) -> Finding:
 @probe(compared="any strides", otherwise="True")
 def any_strides(bench: Bench) -> Finding:
     """Whether the last axis may have any stride."""
-    x = bench.inputs().but(layout="dim-first")
+    x = bench.inputs().but(strides="dim-first")
     return _supported("any_strides", bench, x, "a last axis whose stride is not 1")
 
 

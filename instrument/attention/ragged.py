@@ -63,7 +63,7 @@ def gradients(
 
 def _arguments(subject: AttentionSubject, parts: Sequence[Inputs], spare: int) -> Arguments:
     """The arguments of the first sequence, with the tokens of all of them and where each begins."""
-    each = [subject.arguments_for(x.but(layout="contiguous")) for x in parts]
+    each = [subject.arguments_for(x.but(strides="contiguous")) for x in parts]
     arguments = Arguments(dict(each[0].tensors), dict(each[0].plain))
     for name in NAMES:
         tokens = [tensor for one in each if (tensor := one.tensors[name]) is not None]

@@ -20,4 +20,4 @@ def reading_the_weights(attention: AttentionSubject, x: Inputs) -> Inputs:
             query=torch.nn.functional.pad(x.query, padding), key=torch.nn.functional.pad(x.key, padding)
         )
     identity = torch.eye(x.kv_len, width, dtype=x.dtype).expand(*x.key.shape[:3], width)
-    return x.but(value=identity, layout="contiguous" if x.layout.startswith("expanded") else x.layout)
+    return x.but(value=identity, strides="contiguous" if x.strides.startswith("expanded") else x.strides)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
 
-from headcheck.attention import drawing, inputs, layouts, simpler, trial
+from headcheck.attention import drawing, inputs, simpler, strides, trial
 from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.case import Case
 from headcheck.attention.inputs import TENSORS, Inputs
@@ -25,9 +25,9 @@ OPTIONS = {
     "mask": ("none", *PATTERNS),
     "mask_form": ("boolean", *inputs.BIAS_FORMS),
     "mask_axes": BROADCAST_SHAPES,
-    "layout": (*layouts.LAYOUTS, *layouts.MIXED),
-    "mask_layout": layouts.MASK_LAYOUTS,
-    "cotangent_layout": layouts.LAYOUTS,
+    "strides": (*strides.STRIDES, *strides.MIXED),
+    "mask_strides": strides.MASK_STRIDES,
+    "cotangent_strides": strides.STRIDES,
 }
 """What the fields of a case that are text may be."""
 

@@ -171,7 +171,7 @@ def _telling(trial: AttentionSubject, dtype: str, seed: str, number: int) -> Cas
 
     In every other one the default scale is given, so that a wrong default does not stand for rounding.
     """
-    case = draw(Random(seed), trial).but(dtype=dtype, layout="contiguous")
+    case = draw(Random(seed), trial).but(dtype=dtype, strides="contiguous")
     if number % 3 == OPPOSED:
         case = fit(case.but(head_dim=TELLING_DIM, scale=None, kv_len=max(case.kv_len, 8)), trial)
     if number % 2 and case.scale is None and trial.has("scale"):

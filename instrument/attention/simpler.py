@@ -63,9 +63,9 @@ def _fewer_conditions(case: Case) -> Iterator[Case]:
         "alibi",
         "is_causal",
         "scale",
-        "layout",
-        "mask_layout",
-        "cotangent_layout",
+        "strides",
+        "mask_strides",
+        "cotangent_strides",
         "mask_axes",
     ):
         if getattr(case, name) != getattr(plain, name):

@@ -57,8 +57,16 @@ def _taken(length: int, declaration: Attention) -> int:
 
 def limited(declaration: Attention) -> tuple[str, ...]:
     """The fields of a case of which the function takes some values only."""
-    layout = ("layout",) if declaration.contiguous else ()
-    return "q_len", "kv_len", "head_dim", "value_dim", *layout, *axes_of_one(declaration), *declaration.always
+    strides = ("strides",) if declaration.contiguous else ()
+    return (
+        "q_len",
+        "kv_len",
+        "head_dim",
+        "value_dim",
+        *strides,
+        *axes_of_one(declaration),
+        *declaration.always,
+    )
 
 
 def axes_of_one(declaration: Attention) -> dict[str, int]:
@@ -81,7 +89,7 @@ def why_not(x: Inputs, declaration: Attention) -> str:
 
 def _why_not_of_tensors(x: Inputs, declaration: Attention) -> str:
     """The same of what the declaration says of their shapes and their memory."""
-    if declaration.contiguous and x.layout not in DENSE:
+    if declaration.contiguous and x.strides not in DENSE:
         return "takes contiguous tensors only"
     dims = declaration.head_dims
     if dims and not {x.query.shape[-1], x.value.shape[-1]} <= set(dims):

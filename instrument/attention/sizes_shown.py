@@ -277,7 +277,9 @@ class _Trial:
         if self.declaration.contiguous is None and (said := self._scattered(length, dim, "transposed")):
             changes["contiguous"] = True
             notes.append(f"tensors that are not contiguous: not asked for ({said})")
-        elif self.declaration.any_strides is None and (said := self.refuses(length, dim, layout="dim-first")):
+        elif self.declaration.any_strides is None and (
+            said := self.refuses(length, dim, strides="dim-first")
+        ):
             changes["any_strides"] = False
             notes.append(f"a last axis whose stride is not 1: not asked for ({said})")
         return self.declaration.but(**changes), notes
@@ -319,15 +321,15 @@ class _Trial:
             return ""
         return self.refuses(length, dim, **more)
 
-    def _scattered(self, length: int, dim: int, layout: str) -> str:
-        """In which words a layout that is not contiguous is refused: not by a slip, as of a view of it."""
-        failure = self.failure(length, dim, layout=layout)
+    def _scattered(self, length: int, dim: int, strides: str) -> str:
+        """In which words strides that are not contiguous are refused: not by a slip, as of a view of it."""
+        failure = self.failure(length, dim, strides=strides)
         if failure is None or not (NAMES_STRIDES.search(str(failure)) or was_raised(failure)):
             return ""
         return _said(failure) if refuses_a_size(failure) else ""
 
     def refuses(self, length: int, dim: int, **fields: Any) -> str:
-        """In which words a call with other sizes, or another layout, is refused; '' where it is not."""
+        """In which words a call with other sizes, or other strides, is refused; '' where it is not."""
         return next(iter(self.refusals([(length, dim)], **fields).values()), "")
 
 

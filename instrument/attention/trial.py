@@ -224,8 +224,8 @@ def _grouped_heads(trial: AttentionSubject) -> tuple[bool, str]:
     if not can_fork():
         return False, NOT_ASKED_NOTE
     case = PLAIN.but(dtype=trial.dtypes[0], heads=4, kv_heads=2, batch=2, q_len=4, kv_len=4)
-    x = built(trial, case.but(layout="expanded-heads"))
-    alike = x.but(key=x.key.clone(), value=x.value.clone(), layout="contiguous")
+    x = built(trial, case.but(strides="expanded-heads"))
+    alike = x.but(key=x.key.clone(), value=x.value.clone(), strides="contiguous")
     grouped = trial.but(declaration=trial.declaration.but(grouped_heads="interleaved"))
     if fate_of(lambda: is_right_on(grouped, alike, if_refused=False), TRIAL_S) == "yes":
         return True, ""

@@ -16,7 +16,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import NotApplicable, require_gradients
 from headcheck.kept import graphs_followed_back
-from headcheck.layouts import memory_of, moved
+from headcheck.strides import memory_of, moved
 
 INPUTS = ("query", "key", "value")
 

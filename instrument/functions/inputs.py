@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from headcheck.functions.values import REGIMES
-from headcheck.layouts import LAYOUTS
 from headcheck.recipes import Recipe, option
+from headcheck.strides import STRIDES
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class FunctionCase(Recipe):
 
     values: str = option("normal", "normal", "normal", *REGIMES)
     """The regime of the numbers (`headcheck.functions.values`)."""
-    layout: str = option("contiguous", "contiguous", *LAYOUTS)
-    """How the tensors lie in memory (`headcheck.layouts`)."""
+    strides: str = option("contiguous", "contiguous", *STRIDES)
+    """How the tensors lie in memory (`headcheck.strides`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ class Inputs:
         return self.x.dtype
 
     @property
-    def layout(self) -> str:
-        layout: str = self.case.layout
-        return layout
+    def strides(self) -> str:
+        strides: str = self.case.strides
+        return strides
 
     @property
     def output_shape(self) -> tuple[int, ...]:

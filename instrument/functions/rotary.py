@@ -269,7 +269,7 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
 
     def draw(self, random: Random, subject: RotarySubject) -> RotaryCase:
         case = super().draw(random, subject)
-        return case.but(layout="contiguous") if case.layout in subject.avoids else case
+        return case.but(strides="contiguous") if case.strides in subject.avoids else case
 
     def _steps(self, case: RotaryCase, subject: RotarySubject) -> Iterator[RotaryCase]:
         yield from super()._steps(case, subject)

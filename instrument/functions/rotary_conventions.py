@@ -17,9 +17,9 @@ from headcheck.comparison import LawBroken, NotApplicable, failure_of
 from headcheck.errors import SubjectError
 from headcheck.functions.planes import NEAR, Pairs, base_of, frequencies_of, turns_of
 from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
-from headcheck.layouts import LAYOUTS
 from headcheck.reference.positions import Pairing
 from headcheck.signatures import parameters_of
+from headcheck.strides import STRIDES
 from headcheck.verdict import IF_MEANT, Hint
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ def _autocast(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
 def _layouts(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     """Those that make it raise: one law will say so where they may not, the others speak of something else."""
     x = _inputs(subject, torch.ones(2, 3, 2, max(subject.dims), dtype=dtype), torch.arange(2))
-    of_each = {each: failure_of(subject, x.but(case=x.case.but(layout=each))) for each in LAYOUTS}
+    of_each = {each: failure_of(subject, x.but(case=x.case.but(strides=each))) for each in STRIDES}
     refused = {layout: problem for layout, problem in of_each.items() if problem is not None}
     subject.avoids = (*refused,)
     if not refused or subject.declaration.any_strides is False:

@@ -223,7 +223,7 @@ class SinusoidalRole(FunctionRole[SinusoidalCase, SinusoidalInputs]):
         width = case.d_model + case.d_model % 2 if subject.lacks("odd") else case.d_model
         width = max(width, 2) if subject.pads else width  # Of one column nothing but zeros would be left.
         width, length = max(width, subject.narrowest), min(case.length, subject.longest)
-        return case.but(values="normal", layout="contiguous", d_model=width, length=length)
+        return case.but(values="normal", strides="contiguous", d_model=width, length=length)
 
     def show(self, inputs: SinusoidalInputs) -> dict[str, Any]:
         return {"length": inputs.length, "d_model": inputs.d_model}

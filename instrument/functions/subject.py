@@ -31,9 +31,9 @@ from headcheck.comparison import (
 )
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
-from headcheck.layouts import LAYOUTS, moved
 from headcheck.sides import OUTPUT, of_two_calls
 from headcheck.signatures import parameters_of
+from headcheck.strides import STRIDES, moved
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 Gradients = dict[str, Tensor | None]
@@ -165,7 +165,7 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
 
     def tensors_for(self, x: AnyInputs) -> dict[str, Tensor]:
         """Fresh copies of the tensors, laid out as the case says: the subject may do what it likes to them."""
-        lay_out = LAYOUTS[x.layout]
+        lay_out = STRIDES[x.strides]
         return {name: lay_out(each.to(self.device)) for name, each in x.tensors.items()}
 
     def run(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -187,8 +187,8 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             return self.clock.call(self.declaration.function, *positional, **keywords)
         except SubjectRaised as raised:
             require_willing(raised.problem, may_refuse=self.declaration.may_refuse)
-            if x.layout != "contiguous" and self.refuses_strides(raised.problem):
-                raise NotApplicable(f"refuses tensors that are {x.layout}: {raised}") from raised.problem
+            if x.strides != "contiguous" and self.refuses_strides(raised.problem):
+                raise NotApplicable(f"refuses tensors that are {x.strides}: {raised}") from raised.problem
             undeclared = self.declaration.dtypes is None and x.dtype != torch.float32
             if undeclared and isinstance(raised.problem, NotImplementedError):
                 raise NotApplicable(f"refuses {x.dtype}: {raised}") from raised.problem

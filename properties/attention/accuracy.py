@@ -42,7 +42,7 @@ def default_scale_is_one_over_root_head_dim(attention: AttentionSubject, x: Inpu
     if not attention.has("scale"):
         few = {name: getattr(x, name)[:, :, :FEW_KEYS] for name in ("key", "value")}
         return attention.against_the_oracle(
-            x.but(**few, layout="contiguous") if attention.has("rectangular") else x
+            x.but(**few, strides="contiguous") if attention.has("rectangular") else x
         )
     return attention.agree(x, x.but(scale=x.default_scale))
 
@@ -222,7 +222,7 @@ def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) ->
 )
 def rows_of_low_biases_are_not_dead(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A query whose biases are all finite, however low, has weights that sum to one."""
-    ones = x.but(value=torch.ones_like(x.value), layout="contiguous", generic=False)
+    ones = x.but(value=torch.ones_like(x.value), strides="contiguous", generic=False)
     arithmetic = attention.arithmetic_for(x)
     rounding = arithmetic.rounding(x.dtype)
     largest = min(rounding.inputs.largest, rounding.softmax.largest, torch.finfo(x.dtype).max)
@@ -248,7 +248,7 @@ def nan_in_a_visible_value_does_not_vanish(attention: AttentionSubject, x: Input
     batch, key = x.case.seed % x.batch, x.case.seed % x.kv_len
     value = x.value.clone()
     value[batch, 0, key] = torch.nan
-    seen = attention(x.but(value=value, layout="contiguous"))[batch, : x.group].cpu()
+    seen = attention(x.but(value=value, strides="contiguous"))[batch, : x.group].cpu()
     counts = x.problem.attended.weights[batch, : x.group, :, key, None] > torch.finfo(x.dtype).eps
     return holds(seen.isnan() | ~counts, seen, "output, with NaN in a value", torch.nan)
 
@@ -267,7 +267,7 @@ def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Co
         raise NotApplicable("nan_scores='may-vanish': a query of NaN may give zeros")
     batch, query = x.case.seed % x.batch, x.query.clone()
     query[batch, 0, x.case.seed % x.q_len] = torch.nan
-    seen = attention(x.but(query=query, layout="contiguous"))[batch, 0, x.case.seed % x.q_len]
+    seen = attention(x.but(query=query, strides="contiguous"))[batch, 0, x.case.seed % x.q_len]
     return holds(seen.isnan(), seen, "output, with NaN in the query", torch.nan)
 
 
@@ -282,7 +282,7 @@ def nan_in_a_query_does_not_vanish(attention: AttentionSubject, x: Inputs) -> Co
 )
 def empty_axes_are_allowed_or_refused(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
     """No keys give what dead rows give, no queries give nothing; or the call is refused by an exception."""
-    whole = x.but(layout="contiguous")
+    whole = x.but(strides="contiguous")
     empty = {"batch": whole.but(query=x.query[:0], key=x.key[:0], value=x.value[:0])}
     if attention.has("rectangular"):
         empty["q_len"] = whole.but(query=x.query[:, :, :0])

@@ -21,7 +21,7 @@ def _square(x: Inputs) -> Inputs:
     """As many queries as keys, so that both alignments are one."""
     length = min(x.q_len, x.kv_len)
     parts = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
-    return x.but(**parts, layout="contiguous" if x.layout.startswith("expanded") else x.layout)
+    return x.but(**parts, strides="contiguous" if x.strides.startswith("expanded") else x.strides)
 
 
 @law(
@@ -65,7 +65,7 @@ def queries_before_the_first_key_follow_the_convention(
     if attention.empty_rows == "undefined":
         raise NotApplicable("empty_rows='undefined'")
     keys = max(1, x.q_len // 2)
-    y = x.but(key=x.key[:, :, :keys], value=x.value[:, :, :keys], is_causal=True, layout="contiguous")
+    y = x.but(key=x.key[:, :, :keys], value=x.value[:, :, :keys], is_causal=True, strides="contiguous")
     try:
         output = attention(y)
     except SubjectRaised as refusal:
@@ -133,8 +133,8 @@ def unused_slots_of_a_cache_do_not_matter(attention: AttentionSubject, x: Inputs
         value=torch.where(garbage, -1e4, x.value).to(x.dtype),
         attn_mask=attention.mask_of(used.expand(x.batch, x.heads, x.q_len, x.kv_len).clone(), x.dtype),
         is_causal=False,
-        layout="contiguous",
-        mask_layout="contiguous",
+        strides="contiguous",
+        mask_strides="contiguous",
         generic=False,
     )
     output, bound = attention(cache), attention.bound(cache)
@@ -145,7 +145,7 @@ def unused_slots_of_a_cache_do_not_matter(attention: AttentionSubject, x: Inputs
             value=x.value[b : b + 1, :, :length],
             attn_mask=None,
             is_causal=False,
-            layout="contiguous",
+            strides="contiguous",
         )
         limit = attention.bound(alone) + bound[b : b + 1]
         yield within(attention(alone), output[b : b + 1], limit, f"output of sequence {b} alone")
@@ -159,7 +159,7 @@ def unused_slots_of_a_cache_do_not_matter(attention: AttentionSubject, x: Inputs
     given=(
         unmasked,
         without("softcap", "alibi", "sinks"),
-        having(q_len=1, layout="contiguous"),
+        having(q_len=1, strides="contiguous"),
         one_of("values", "equal"),
         one_of("kv_len", 8200, 12_289, 16_500),
         at_most(batch=1, heads=2, kv_heads=2, head_dim=4, value_dim=4),

@@ -76,7 +76,7 @@ def _even(attention: AttentionSubject, x: Inputs) -> Inputs:
         key=x.normal_like(x.key, "key"),
         dropout_p=_rate(x),
         scale=None,
-        layout="contiguous",
+        strides="contiguous",
         generic=False,
     )
     return reading_the_weights(attention, y)
@@ -154,7 +154,7 @@ def the_output_is_what_the_dropped_weights_make_of_the_values(
     value = torch.zeros(*x.value.shape[:3], _WIDTH, dtype=x.dtype)
     value[:, :, read, : x.value_dim] = x.value[:, :, read]
     value[:, :, read, torch.arange(x.kv_len)[: len(read)] + x.value_dim] = 1
-    y = x.but(value=value, dropout_p=_rate(x), layout="contiguous", generic=False)
+    y = x.but(value=value, dropout_p=_rate(x), strides="contiguous", generic=False)
     if attention.declaration.value_dim is False:
         wider = (0, _WIDTH - x.head_dim)
         y = y.but(query=pad(x.query, wider), key=pad(x.key, wider))

@@ -19,7 +19,7 @@ from headcheck.attention.given import (
 )
 from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.layouts import LAYOUTS
+from headcheck.attention.strides import STRIDES
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
@@ -29,7 +29,7 @@ DAO = "Dao et al. 2022 (FlashAttention), appendix B.2"
 LAID_OUT = "expanded", "expanded", "transposed", "dim-first", "sliced", "packed", "offset"
 QUERIES_SUMMED = one_of("mask_axes", "bh1k", "b11k", "bhq1"), one_of("q_len", 66, 2, 5)
 SEQUENCES_SUMMED = one_of("mask_axes", "11qk", "1hqk", "hqk"), at_least(batch=2)
-KEYS_FIRST = having(mask_layout="keys-first"), one_of("mask_axes", "qk", "bhqk"), at_least(q_len=2, kv_len=2)
+KEYS_FIRST = having(mask_strides="keys-first"), one_of("mask_axes", "qk", "bhqk"), at_least(q_len=2, kv_len=2)
 
 
 @law(
@@ -107,7 +107,7 @@ def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> 
     source=DAO,
     formula="the same cotangent, laid out otherwise, gives the same gradients",
     guards="A backward that reads the cotangent as if it were contiguous (pytorch 133671, flash-attention 88c4e5db).",
-    given=(at_least(q_len=2, value_dim=2), one_of("cotangent_layout", *LAID_OUT)),
+    given=(at_least(q_len=2, value_dim=2), one_of("cotangent_strides", *LAID_OUT)),
 )
 def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
@@ -115,12 +115,12 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
         return
     cotangent = x.cotangent
     if (
-        x.case.cotangent_layout == "expanded"
+        x.case.cotangent_strides == "expanded"
     ):  # As from mean(), which has one number for all, or for each head.
         one = cotangent[0, 0, 0, 0] if x.case.seed % 2 else cotangent[..., :1, :1]
         cotangent = one.expand(cotangent.shape)
     else:
-        cotangent = LAYOUTS[x.case.cotangent_layout](cotangent)
+        cotangent = STRIDES[x.case.cotangent_strides](cotangent)
     strided = attention.gradients(x, cotangent)
     plain = attention.gradients(x, cotangent.contiguous())
     bounds = attention.gradients_apart(x, cotangent)
@@ -215,7 +215,7 @@ def _bias_gradient(
         return None
     if not attention.declaration.mask_gradient:
         raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
-    x = x.but(mask_layout="contiguous") if x.mask_layout == "expanded" else x  # A gradient for each number.
+    x = x.but(mask_strides="contiguous") if x.mask_strides == "expanded" else x  # A gradient for each number.
     observed = attention.gradients(x, wanted=wanted).bias
     if observed is None:
         raise LawBroken("no gradient for attn_mask (declare mask_gradient=False if none is meant)")
@@ -244,7 +244,7 @@ def what_all_keys_share_pulls_at_no_query(attention: AttentionSubject, x: Inputs
     query, key = x.query.clone(), x.key.clone()
     query[..., 0], key[..., 0] = 0.0, 8.0
     value = x.value.sort(dim=2).values
-    rising = x.but(query=query, key=key, value=value, generic=False, layout="contiguous")
+    rising = x.but(query=query, key=key, value=value, generic=False, strides="contiguous")
     return attention.gradients_against_the_oracle(rising, x.cotangent.abs())
 
 
@@ -265,7 +265,7 @@ def one_tensor_given_twice_gets_both_gradients(
 ) -> Iterator[Comparison]:
     """A tensor that is key and value at once, or query and key, or all three, gets the sum of their gradients."""
     one, *others = SHARED[x.case.seed % 3] if x.q_len == x.kv_len and x.group == 1 else SHARED[0]
-    x = x.but(**{each: getattr(x, one) for each in others}, layout="contiguous", generic=False)
+    x = x.but(**{each: getattr(x, one) for each in others}, strides="contiguous", generic=False)
     if not attention.claims_gradients(x) or x.head_dim != x.value_dim:
         return
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()

@@ -17,15 +17,15 @@ from headcheck.attention.given import (
     unmasked,
 )
 from headcheck.attention.inputs import Inputs
-from headcheck.attention.layouts import LAYOUTS, MASK_LAYOUTS, MIXED
+from headcheck.attention.strides import MASK_STRIDES, MIXED, STRIDES
 from headcheck.attention.subject import SCALES, AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, none, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
-STRIDED = tuple(name for name in (*LAYOUTS, *MIXED) if name != "contiguous")
-STRIDED_MASKS = tuple(name for name in MASK_LAYOUTS if name != "contiguous")
+STRIDED = tuple(name for name in (*STRIDES, *MIXED) if name != "contiguous")
+STRIDED_MASKS = tuple(name for name in MASK_STRIDES if name != "contiguous")
 TENSOR = "the torch tensor: sizes, strides, offset"
 
 
@@ -34,7 +34,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
     formula="O(strided views) = O(contiguous copies)",
     guards="A kernel that assumes contiguous rows (pytorch 181133, flash-attention a0f9f418).",
     given=(
-        one_of("layout", *STRIDED, "expanded", "expanded-heads", "stacked"),
+        one_of("strides", *STRIDED, "expanded", "expanded-heads", "stacked"),
         one_in(2, at_least(batch=2, heads=2, kv_heads=2), beside_a_block),
         one_in(4, having(q_len=64)),
         one_in(5, of_one_projection),
@@ -43,7 +43,7 @@ TENSOR = "the torch tensor: sizes, strides, offset"
 )
 def strided_equals_contiguous(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Transposed, sliced, packed, offset and expanded inputs give what their contiguous copies give."""
-    plain = x.but(layout="contiguous")
+    plain = x.but(strides="contiguous")
     dense = attention(plain)  # First, for a kernel that is compiled for dense tensors to be there.
     return within(attention(x), dense, attention.apart(x, plain))
 
@@ -53,32 +53,32 @@ def strided_equals_contiguous(attention: AttentionSubject, x: Inputs) -> Compari
     formula="O(strided mask) = O(contiguous mask)",
     guards="A mask read with the strides of its broadcast or its dense form (pytorch 191937, xformers 471569b4).",
     needs=("attn_mask",),
-    given=(masked, one_of("mask_layout", *STRIDED_MASKS), at_least(q_len=2, kv_len=2)),
+    given=(masked, one_of("mask_strides", *STRIDED_MASKS), at_least(q_len=2, kv_len=2)),
 )
 def a_strided_mask_equals_a_contiguous_one(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """An expanded, transposed or sliced mask does what its contiguous copy does."""
-    return attention.agree(x, x.but(mask_layout="contiguous")) if x.attn_mask is not None else None
+    return attention.agree(x, x.but(mask_strides="contiguous")) if x.attn_mask is not None else None
 
 
 @law(
     source=TENSOR,
     formula="gradients of strided views = gradients of contiguous copies",
     guards="A backward that allocates its results with the strides of another input (flash-attention 2423cca3).",
-    given=(one_of("layout", *STRIDED),),
+    given=(one_of("strides", *STRIDED),),
     share=0.5,
 )
 def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradients do not depend on how query, key and value lie in memory; of what is expanded they are sums."""
     if not attention.claims_gradients(x):
         return
-    if x.layout.startswith("expanded") and not attention.is_packed:
+    if x.strides.startswith("expanded") and not attention.is_packed:
         bounds = expanded.summed_over_readers(attention, x, attention.gradient_bounds(x).of(times=2))
         found, copied = (
             expanded.gradients_of_places(attention, x, written_out=each) for each in (False, True)
         )
         yield from compared_gradients(found, copied, bounds)
         return
-    strided, plain = attention.gradients(x), attention.gradients(x.but(layout="contiguous"))
+    strided, plain = attention.gradients(x), attention.gradients(x.but(strides="contiguous"))
     yield from compared_gradients(strided._asdict(), plain._asdict(), attention.gradients_apart(x))
 
 
@@ -95,7 +95,7 @@ def one_tensor_may_be_query_key_and_value(attention: AttentionSubject, x: Inputs
     length = min(x.q_len, x.kv_len)
     cut = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     mask = None if x.attn_mask is None else x.attn_mask[..., -length:, -length:]
-    x = x.but(**cut, attn_mask=mask, layout="contiguous", generic=False)
+    x = x.but(**cut, attn_mask=mask, strides="contiguous", generic=False)
     for shared in ({"key": "query", "value": "query"}, {"key": "query"}, {"value": "key"}):
         y = x.but(**{name: cut[other] for name, other in shared.items()})
         yield within(watching.given_twice(attention, y, shared), attention(y), attention.apart(y, y))

@@ -29,7 +29,7 @@ def packed_documents_equal_each_alone(attention: AttentionSubject, x: Inputs) ->
     starts = _boundaries(length, x.case.seed)
     ids = torch.bucketize(torch.arange(length), torch.tensor(starts[1:-1]), right=True)[None]
     keep = masks.document(ids, ids).reshape(length, length)
-    plain = x.but(**parts, layout="contiguous")
+    plain = x.but(**parts, strides="contiguous")
     packed = plain.but(attn_mask=attention.mask_of(keep, x.dtype))
     output, bound = attention(packed), attention.bound(packed)
     for a, b in pairwise(starts):
@@ -67,7 +67,7 @@ def a_causal_mask_may_hide_more(attention: AttentionSubject, x: Inputs) -> Compa
         _between_the_ends(torch.rand(length, length, generator=x.generator("hidden")) < 0.5) | diagonal,
     )[x.case.seed % 4]
     keep = masks.causal(length, length) & hidden
-    y = x.but(**parts, layout="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
+    y = x.but(**parts, strides="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
     return attention.against_the_oracle(y)
 
 
@@ -85,7 +85,7 @@ def a_causal_mask_of_another_order_is_no_causal_one(attention: AttentionSubject,
     parts = {name: getattr(x, name)[:, :, :length] for name in ("query", "key", "value")}
     place = torch.arange(length).flip(0) if x.case.seed % 2 else x.permutation(length)
     keep = masks.causal(length, length)[place][:, place]
-    y = x.but(**parts, layout="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
+    y = x.but(**parts, strides="contiguous", attn_mask=attention.mask_of(keep, x.dtype))
     return attention.against_the_oracle(y)
 
 
@@ -130,12 +130,12 @@ def blocks_without_a_key_may_be_left_out(attention: AttentionSubject, x: Inputs)
     first = torch.arange(x.kv_len) == int((~dropped).int().argmax())
     kept = open_row & first  # A query that lost all its keys is given the first of those that stay.
     hidden = hidden | kept if whole.dtype == torch.bool else hidden.masked_fill(kept, 0.0)
-    masked_out = x.but(attn_mask=hidden, mask_layout="contiguous")
+    masked_out = x.but(attn_mask=hidden, mask_strides="contiguous")
     left = x.but(
         key=x.key[:, :, ~dropped],
         value=x.value[:, :, ~dropped],
         attn_mask=hidden[..., ~dropped],
-        mask_layout="contiguous",
-        layout="contiguous",
+        mask_strides="contiguous",
+        strides="contiguous",
     )
     return attention.agree(left, masked_out)

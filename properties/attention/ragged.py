@@ -41,7 +41,7 @@ def _cut(attention: AttentionSubject, x: Inputs, b: int, random: Random, *, empt
         query=x.query[here, :, :queries],
         key=x.key[here, :, :keys],
         value=x.value[here, :, :keys],
-        layout="contiguous",
+        strides="contiguous",
         generic=False,
     )
 

@@ -113,8 +113,8 @@ def _one_thing_changed(attention: AttentionSubject, x: Inputs) -> list[Inputs]:
     elif attention.has("is_causal") and (x.resolved_scale > 0 or CAUSAL_SCALES not in attention.avoids):
         options.append({"is_causal": not x.is_causal})
     options += _other_features(x)
-    if x.layout != "contiguous":
-        options.append({"layout": "contiguous"})
+    if x.strides != "contiguous":
+        options.append({"strides": "contiguous"})
     if attention.has("rectangular"):
         mask = x.attn_mask[..., -1:, :] if x.attn_mask is not None else None
         last = {"query": x.query[:, :, -1:], "attn_mask": mask}
@@ -170,11 +170,11 @@ def inputs_changed_in_place_are_read_again(attention: AttentionSubject, x: Input
         query=x.query.flip(2),
         key=-x.key.flip(2),
         value=(x.value.flip(2) + 1).to(x.dtype),
-        layout="contiguous",
-        mask_layout="contiguous",
+        strides="contiguous",
+        mask_strides="contiguous",
         generic=False,
     )
-    old = x.but(layout="contiguous", mask_layout="contiguous")
+    old = x.but(strides="contiguous", mask_strides="contiguous")
     second = watching.after_change_in_place(attention, old, new)
     return _as_if_alone(attention, new, second)
 
@@ -336,7 +336,7 @@ def an_input_changed_before_backward_is_noticed(
     """After an input or the output was changed in place, backward is refused or gives the gradients of what it was."""
     if not attention.claims_gradients(x):
         return
-    x = x.but(layout="contiguous", mask_layout="contiguous")
+    x = x.but(strides="contiguous", mask_strides="contiguous")
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield none("changes that went unnoticed")
     for changed in ("output",) if watching.is_checkpointed(attention, x) else (*watching.INPUTS, "output"):

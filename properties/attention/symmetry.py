@@ -119,7 +119,7 @@ def batches_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Co
         key=_dyed(x.key, 0, keep, -1.0),
         value=_dyed(x.value, 0, keep, 97.0),
         attn_mask=_mask_dyed(x, -4, keep),
-        layout="contiguous",
+        strides="contiguous",
         generic=False,
     )
     return _agree_at(attention, dyed, x, 0, keep, "batch")
@@ -143,7 +143,7 @@ def heads_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comp
         key=_dyed(x.key, 1, kv_keep, -1.0),
         value=_dyed(x.value, 1, kv_keep, 97.0),
         attn_mask=_mask_dyed(x, -3, keep),
-        layout="contiguous",
+        strides="contiguous",
         generic=False,
     )
     return _agree_at(attention, dyed, x, 1, keep, "head")
@@ -158,7 +158,7 @@ def heads_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comp
 def queries_do_not_hear_each_other(attention: AttentionSubject, x: Inputs) -> Comparison:
     """What the other queries ask does not change this one's answer."""
     keep = x.case.seed % x.q_len
-    dyed = x.but(query=_dyed(x.query, 2, keep, 3.0), layout="contiguous", generic=False)
+    dyed = x.but(query=_dyed(x.query, 2, keep, 3.0), strides="contiguous", generic=False)
     return _agree_at(attention, dyed, x, 2, keep, "query")
 
 

@@ -56,7 +56,7 @@ def the_outermost_key_of_a_window_counts(attention: AttentionSubject, x: Inputs)
     if not column.any():
         return None
     lit = (torch.arange(x.kv_len) == chosen)[:, None].to(x.dtype)
-    y = x.but(query=torch.zeros_like(x.query), value=lit.expand(x.value.shape).clone(), layout="contiguous")
+    y = x.but(query=torch.zeros_like(x.query), value=lit.expand(x.value.shape).clone(), strides="contiguous")
     seen = attention(y)[..., 0].cpu().double()
     exact = y.problem.attended.output[..., 0]
     right = ~column | (seen > 0) | (exact < 2 * attention.bound(y)[..., 0])

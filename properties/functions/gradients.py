@@ -9,11 +9,11 @@ from headcheck.comparison import Comparison, NotApplicable, compared_gradients, 
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
 from headcheck.laws import law
-from headcheck.layouts import LAYOUTS
 from headcheck.roles import OF_TENSORS
+from headcheck.strides import STRIDES
 
 CHAIN = "the chain rule: dx = J^T dy"
-STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
+STRIDED = tuple(name for name in STRIDES if name != "contiguous")
 
 
 @law(
@@ -93,7 +93,7 @@ def _twice(bounds: Mapping[str, Tensor]) -> dict[str, Tensor]:
 )
 def a_strided_cotangent_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
     """A transposed, packed or sliced cotangent gives the gradients of its contiguous copy."""
-    strided = LAYOUTS[STRIDED[x.case.seed % len(STRIDED)]](x.cotangent)
+    strided = STRIDES[STRIDED[x.case.seed % len(STRIDED)]](x.cotangent)
     found, plain = function.gradients(x, strided), function.gradients(x, x.cotangent)
     return compared_gradients(found, plain, _twice(function.gradient_bounds(x, x.cotangent.double())))
 

@@ -12,8 +12,8 @@ from headcheck.functions.subject import FunctionSubject
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.kept import graphs_followed_back
 from headcheck.laws import law
-from headcheck.layouts import LAYOUTS, memory_of
 from headcheck.roles import FUNCTIONS, OF_TENSORS
+from headcheck.strides import STRIDES, memory_of
 
 
 def thousands_of_numbers(case: FunctionCase) -> FunctionCase:
@@ -22,19 +22,19 @@ def thousands_of_numbers(case: FunctionCase) -> FunctionCase:
     return case.but(batch=-(-4096 * sequences // count)) if 0 < count < 4096 else case
 
 
-STRIDED = tuple(name for name in LAYOUTS if name != "contiguous")
+STRIDED = tuple(name for name in STRIDES if name != "contiguous")
 
 
 @law(
     source="the torch tensor: sizes, strides, offset",
     formula="f(strided views) = f(contiguous copies)",
     guards="A kernel that assumes contiguous rows, or reads them with a stride of 1.",
-    given=(one_of("layout", *STRIDED), one_in(2, at_least(batch=2))),
+    given=(one_of("strides", *STRIDED), one_in(2, at_least(batch=2))),
     roles=OF_TENSORS,
 )
 def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> Comparison:
     """Transposed, sliced, packed and offset tensors give what their contiguous copies give."""
-    plain = x.but(case=x.case.but(layout="contiguous"))
+    plain = x.but(case=x.case.but(strides="contiguous"))
     dense = function(plain)  # First, for a kernel that is compiled for dense tensors to be there.
     limit = function.bound(x) + function.bound(plain)
     return within(function(x), dense, limit)
@@ -44,7 +44,7 @@ def strided_equals_contiguous(function: FunctionSubject[Inputs], x: Inputs) -> C
     source="torch.Tensor.expand: one sequence, with a stride of zero, is as many as are asked for",
     formula="f(x expanded over the batch) = f(its copy)",
     guards="Learned queries, expanded over the batch, that are read as if each sequence had a place of its own.",
-    given=(having(layout="contiguous"), at_least(batch=2)),
+    given=(having(strides="contiguous"), at_least(batch=2)),
     share=0.5,
     roles=OF_TENSORS,
 )

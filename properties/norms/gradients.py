@@ -85,7 +85,7 @@ def the_gradient_of_the_weight_is_summed_over_all_rows(
     formula="x of no rows: dweight = dbias = 0",
     guards="A mean over the rows times their number, or sums that no row has initialised: NaN, or whatever was there.",
     needs=("weight",),
-    given=(having(weight="normal", layout="contiguous"),),
+    given=(having(weight="normal", strides="contiguous"),),
     share=0.25,
     roles=NORMS,
 )

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
-from headcheck.layouts import placed
 from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
@@ -21,6 +20,7 @@ from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.subject import tensor_in
 from headcheck.modules.weights import rates_of_dropout
 from headcheck.signatures import needed_by, parameters_of
+from headcheck.strides import placed
 
 
 @dataclass

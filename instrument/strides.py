@@ -93,7 +93,7 @@ def outer_transposed(x: Tensor) -> Tensor:
     return contiguous(x.transpose(-2, -3)).transpose(-2, -3) if x.ndim > 2 else contiguous(x)
 
 
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+STRIDES: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": contiguous,
     "dim-first": dim_first,
     "packed": packed,
@@ -102,4 +102,4 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "outer-gap": outer_gap,
     "outer-transposed": outer_transposed,
 }
-"""The layouts that a tensor of any rank may have."""
+"""Those that a tensor of any rank may have."""

@@ -1,11 +1,11 @@
-"""How the tensors of a call lie in memory: each layout takes a contiguous tensor, and gives a fresh one equal to it."""
+"""How the tensors of a call lie in memory: each function takes a contiguous tensor, and gives a fresh one equal to it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from headcheck.layouts import FOREIGN, contiguous, dim_first, offset, packed, shift
+from headcheck.strides import FOREIGN, contiguous, dim_first, offset, packed, shift
 
 
 def _transposed(x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def _windowed(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x, (before, 2 * before), value=0)[..., before : -2 * before]
 
 
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+STRIDES: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": contiguous,
     "transposed": _transposed,
     "dim-first": dim_first,
@@ -80,7 +80,7 @@ MIXED: Mapping[str, tuple[str, str, str]] = {
 """Layouts in which query, key and value lie differently."""
 
 
-MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+MASK_STRIDES: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": contiguous,
     "expanded": contiguous,
     "keys-first": lambda x: contiguous(x.mT).mT if x.ndim > 1 else x.clone(),
@@ -90,22 +90,22 @@ MASK_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 """How attn_mask lies in memory; an expanded one is given its full shape with strides of 0."""
 
 
-def lay_out_mask(mask: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
-    """A fresh mask that lies in memory as the layout says; `shape` is the largest it may have."""
-    fresh = MASK_LAYOUTS[layout](mask)
-    return fresh.expand(shape) if layout == "expanded" else fresh
+def lay_out_mask(mask: Tensor, strides: str, shape: tuple[int, ...]) -> Tensor:
+    """A fresh mask that lies in memory as these strides say; `shape` is the largest it may have."""
+    fresh = MASK_STRIDES[strides](mask)
+    return fresh.expand(shape) if strides == "expanded" else fresh
 
 
-def lay_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
-    """Fresh copies of query, key and value that lie in memory as the layout says; with fewer axes than four, as if axes
+def lay_out(tensors: Sequence[Tensor], strides: str) -> list[Tensor]:
+    """Fresh copies of query, key and value that lie in memory as these strides say; with fewer axes than four, as if axes
     of one stood before them.
 
     Projected, they lie in one memory, where their shapes allow it.
     """
     if tensors[0].ndim < len("bhsd"):
-        return [tensor[0] for tensor in lay_out([tensor[None] for tensor in tensors], layout)]
-    if layout == "projected" and len({(x.shape[0], *x.shape[2:]) for x in tensors}) == 1:
+        return [tensor[0] for tensor in lay_out([tensor[None] for tensor in tensors], strides)]
+    if strides == "projected" and len({(x.shape[0], *x.shape[2:]) for x in tensors}) == 1:
         together = _transposed(torch.cat([*tensors], dim=1))
         return [*torch.split(together, [x.shape[1] for x in tensors], dim=1)]
-    names = MIXED.get(layout, (layout,) * 3)
-    return [LAYOUTS[name](tensor) for name, tensor in zip(names, tensors, strict=True)]
+    names = MIXED.get(strides, (strides,) * 3)
+    return [STRIDES[name](tensor) for name, tensor in zip(names, tensors, strict=True)]
