@@ -121,6 +121,8 @@ def test_learned_positions_are_rows_and_end() -> None:
     """Position p is row p; nothing is learned beyond the last."""
     learned = ref.LearnedPositions(4, 6)
     assert torch.equal(learned(torch.tensor([[3, 0]])), learned.weight[[3, 0]][None])
+    with pytest.raises(ValueError, match="position -1, but only 0 to 3 were learned"):
+        learned(torch.tensor([0, -1]))
     with pytest.raises(ValueError, match="position 4, but only 0 to 3 were learned"):
         learned(torch.arange(5))
 
