@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import headcheck
+from headcheck.attention.hints import KEYS_TURNED
 from headcheck.roles import role
 from tests import kernels
 
@@ -291,3 +292,13 @@ def test_a_cure_that_is_declared_is_not_named_again() -> None:
     )
     assert "where that is meant: --declare empty_rows=undefined" in said
     assert "empty_rows=mean or" not in said
+
+
+def test_a_key_that_is_taken_turned_is_told() -> None:
+    """As caches keep it for the product: (batch, heads, dim, length)."""
+
+    def turned(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax(query @ key * query.shape[-1] ** -0.5, dim=-1) @ value
+
+    assert KEYS_TURNED in notes_of(turned)
+    assert KEYS_TURNED not in notes_of(lambda query, key, value: turned(query, key.mT, value))

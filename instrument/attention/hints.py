@@ -3,11 +3,13 @@
 A hint changes nothing of what is judged. A bug can look like a convention, and only its author knows.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from itertools import permutations
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from headcheck.attention.case import Case
 from headcheck.attention.notes import (
@@ -43,6 +45,10 @@ SIZES_ALIKE = (("rectangular", RECTANGULAR), ("value_dim", PLAIN.but(value_dim=3
 AT_THE_END = " --declare causal=bottom-right"
 LONG = 48
 """So many tokens show a window of fewer, which every call has."""
+KEYS_TURNED = (
+    "key is taken with its last two axes exchanged: judge a function around it, "
+    "lambda query, key, value: f(query, key.mT, value)"
+)
 FEWER_KEYS = PLAIN.but(q_len=5, kv_len=2, window=(0, 0))
 """A window that leaves some queries no keys."""
 WIDEST = 4096
@@ -342,4 +348,17 @@ def _layout_note(trial: AttentionSubject) -> str:
         for layout in ("bhsd", "bshd", "sbhd"):
             if attempt(trial.but(declaration=trial.declaration.but(**{field: layout})), case) is None:
                 return f"the shapes are those of another layout: --declare {field}={layout}"
-    return ""
+    turned = trial.but(
+        declaration=trial.declaration.but(function=_with_keys_turned(trial.declaration.function))
+    )
+    return KEYS_TURNED if _right(turned, case) else ""
+
+
+def _with_keys_turned(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, given key with its last two axes exchanged."""
+
+    @wraps(function)
+    def turned(query: Tensor, key: Tensor, *others: Any, **named: Any) -> Any:
+        return function(query, key.mT, *others, **named)
+
+    return turned
