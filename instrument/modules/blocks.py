@@ -12,6 +12,9 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.noise import scaled
 from headcheck.modules.weights import is_matrix, weights_changed
 
+OF_STATES = 64
+"""So many roundings of a state of size one may be in what a layer adds to it."""
+
 
 @dataclass
 class Block:
@@ -47,9 +50,10 @@ class Block:
         return self.differ(one.select(self.axis, -1), two.select(self.axis, -1))
 
     def differ(self, one: Tensor, two: Tensor) -> bool:
-        """Whether by more than rounding: what a part adds is about as large as what the others do."""
-        tiny = torch.finfo(one.dtype).eps ** 0.5
-        return not bool(((one - two).abs() <= tiny * torch.maximum(one.abs(), two.abs()).amax()).all())
+        """Whether by more than rounding: of what is added, and of the states around one, of which it is a difference."""
+        eps = torch.finfo(one.dtype).eps
+        room = eps**0.5 * torch.maximum(one.abs(), two.abs()).amax() + OF_STATES * eps
+        return not bool(((one - two).abs() <= room).all())
 
     def _called(self, states: Tensor | None) -> tuple[Tensor, Tensor]:
         with _fed(self.layer, states) as seen, torch.no_grad():
