@@ -46,6 +46,8 @@ class Softmax(Declaration):
     """What exp is taken of: x - max x ("differences"); x log2(e), which is rounded to the size of x, less its
     maximum ("scaled": kernels in Triton); x - logsumexp x, not divided by a sum ("log-sum-exp"). The last two
     lose digits where x is large, and the bounds allow for it; None: the first that fits."""
+    negative_scale: bool = True
+    """Whether a scale may be below zero: not so where the maximum of x is taken out before the scale."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,11 @@ class SoftmaxInputs(Inputs):
 class SoftmaxSubject(FunctionSubject[SoftmaxInputs]):
     """Laws see rows along the last axis, whatever axis the subject is asked for."""
 
-    FEATURES: ClassVar = {"dim": "works along the last axis only", "scale": "has no argument for a scale"}
+    FEATURES: ClassVar = {
+        "dim": "works along the last axis only",
+        "scale": "has no argument for a scale",
+        "negative_scale": "takes scales above zero only",
+    }
 
     def __init__(self, declaration: Softmax, **prepared: Any) -> None:
         super().__init__(declaration, **prepared)

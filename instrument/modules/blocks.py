@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.noise import scaled
-from headcheck.modules.weights import is_matrix, weights_changed
+from headcheck.modules.weights import is_matrix, norms_watched, weights_changed
 
 OF_STATES = 64
 """So many roundings of a state of size one may be in what a layer adds to it."""
+NORMS_OF_TWO = 2
+"""A pre-norm layer of two sub-layers has so many norms at least on its path."""
 
 
 @dataclass
@@ -61,6 +63,20 @@ class Block:
         if not seen:
             raise NotApplicable("a layer is not given states and does not give states of the same shape")
         return seen[-1]
+
+    def norms_of_its_input(self, states: Tensor, others: Tensor, without: Tensor) -> set[nn.Module]:
+        """The norms that are given the states of the layer, or these and a constant, where a weight is zero."""
+        with norms_watched(self.layer) as calls, scaled([without], 0.0):
+            self._called(states)
+            ours = [*calls]
+            self._called(others)
+        both = zip(ours, calls[len(ours) :], strict=False)
+        return {
+            one.norm
+            for one, two in both
+            if one.given.shape == two.given.shape == states.shape and one.norm is two.norm
+            if not self.differ(one.given - states.to(one.given), two.given - others.to(two.given))
+        }
 
     def matrices(self) -> list[tuple[str, Tensor]]:
         """Its weights of two axes, by their names."""
@@ -128,6 +144,10 @@ def require_by_itself(block: Block) -> None:
     if not mixers:
         raise NotApplicable("no matrix of a layer is needed by its attention alone")
     (mixer, matrix), *_ = mixers
+    if len(block.norms_of_its_input(states, others, matrix)) < NORMS_OF_TWO:
+        raise NotApplicable(
+            "no two norms of a layer are given what it is given, where its attention adds nothing"
+        )
     rest = [(name, each) for name, each in matrices if each is not matrix and is_idle(each, matrix)]
     if rest and all(is_idle(each) for _, each in rest):
         raise LawBroken(

@@ -15,6 +15,8 @@ from headcheck.declarations import Declaration
 OF_ATTENTION = re.compile(r"att(?![a-z])|attn|attend|attention|quer|qkv|(?<![a-z])(kv|wq|q)(?![a-z])")
 """What stands in the names of attention, and of its projections."""
 
+NUMBERED = re.compile(r"_?\d+$")
+"""What stands at the end of the name of a part that is one of several: norm1, ln_2."""
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """Parts of these are not called by them as their author's own code calls parts: each for itself, or in turn."""
 
@@ -85,16 +87,17 @@ def _has_numbers(layer: nn.Module | None) -> bool:
 
 
 def parts_alike(module: nn.Module) -> Iterator[tuple[str, nn.Module, list[tuple[str, nn.Module]]]]:
-    """Parts with weights of one class and of the same sizes that stand beside each other, no list: by their names.
+    """Parts with weights that are numbered, as norm1 and norm2, of one class and of the same sizes: by their names.
 
-    Before them the name of what they are parts of, and that itself.
+    Before them the name of what they are parts of, and that itself; not of lists, whose parts are numbered all the same.
+    Parts with names of their own may be there for other calls: a norm of a context that is not given, a copy.
     """
     for name, whole in module.named_modules():
         alike: dict[Any, list[tuple[str, nn.Module]]] = {}
         for its_name, part in () if isinstance(whole, LISTS) else whole.named_children():
-            sizes = tuple(each.shape for each in part.parameters())
-            if sizes:
-                alike.setdefault((type(part), sizes), []).append((its_name, part))
+            sizes = tuple(each.shape for each in part.parameters() if each.requires_grad)
+            if sizes and (numbered := NUMBERED.sub("", its_name)) != its_name:
+                alike.setdefault((numbered, type(part), sizes), []).append((its_name, part))
         yield from ((name, whole, parts) for parts in alike.values() if len(parts) > 1)
 
 

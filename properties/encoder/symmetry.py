@@ -48,7 +48,7 @@ def the_order_of_the_input_counts(module: EncoderSubject, x: StateInputs) -> Com
     """With positions, two states exchanged give more than the answers exchanged, to those behind both as well."""
     first, second = two_places(x.case.seed, x.length, behind=1)
     order = exchanged(torch.arange(x.length)[None], first, second)[0]
-    behind = second + 1 if module.has("causal") else 0
+    behind = second + 1 if module.has("causal") and second > first + 1 else 0
     assert module.module is not None
     with weights_changed(module.module, moderate):
         other, before = module(x.but(x=x.x[:, order])), module(x)[:, order]
@@ -56,7 +56,10 @@ def the_order_of_the_input_counts(module: EncoderSubject, x: StateInputs) -> Com
             module.require_fine(x)
             if not module.has("full_context"):
                 raise NotApplicable("it has windows, in which order need not count")
-            raise LawBroken(f"the states do not depend on the order of {first} and {second}")
+            raise LawBroken(
+                f"the states do not depend on the order of {first} and {second} "
+                "(where that is meant, declare positions=False)"
+            )
     return none("orders that do not count")
 
 

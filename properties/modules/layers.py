@@ -83,18 +83,20 @@ def each_sub_layer_adds_by_itself(
 @law(
     source="a slip of the hand: self.norm1 where self.norm2 was meant",
     formula="calls of a part = 0: its weights count, or no part like it is called twice",
-    guards="A second norm that is never used, the first one taken for it; keys that the projection of queries makes.",
+    guards="A second norm that is never used, the first one taken for it.",
     needs=("module",),
     share=0.1,
     roles=LARGER,
 )
 def no_part_stands_in_for_another(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
-    """Where a module calls one of its parts twice, none of its parts of the same class and sizes is left out."""
+    """Where a module calls one of its numbered parts twice, none of the others of that name and size is left out."""
     _require_watchable(module)
     assert module.module is not None
     alike = [*parts_alike(module.module)]
     if not alike:
-        raise NotApplicable("it has no two parts of the same class and sizes beside each other")
+        raise NotApplicable(
+            "it has no parts of one name, class and size that are numbered, as norm1 and norm2"
+        )
     calls = calls_of_parts(module.module, partial(module, x))
     for name, whole, parts in alike:
         twice = [each for each, part in parts if calls[id(part)] > calls[id(whole)] > 0]

@@ -98,7 +98,7 @@ def scale_left_out_of_the_gradient(x: Tensor, scale: float = 1.0) -> Tensor:
 
 @wrong(
     "The maximum is taken before the scale: a negative one makes it the smallest.",
-    breaks="scale/a-scale-multiplies-the-entries",
+    breaks="scale/a-negative-scale-turns-the-order-round",
 )
 def largest_before_a_negative_scale(x: Tensor, scale: float = 1.0) -> Tensor:
     raised = torch.exp((x - x.amax(dim=-1, keepdim=True)) * scale)
@@ -112,6 +112,11 @@ def largest_before_a_negative_scale(x: Tensor, scale: float = 1.0) -> Tensor:
 def scaled_after_the_maximum(x: Tensor, scale: float = 1.0) -> Tensor:
     raised = torch.exp(x * scale - x.amax(dim=-1, keepdim=True))
     return raised / (torch.exp((x - x.amax(dim=-1, keepdim=True)) * scale)).sum(dim=-1, keepdim=True)
+
+
+@right("The maximum is taken before the scale, which is above zero.", negative_scale=False)
+def largest_before_a_scale_above_zero(x: Tensor, scale: float = 1.0) -> Tensor:
+    return largest_before_a_negative_scale(x, scale)
 
 
 @right("max, exp, sum, division, one after the other.")
