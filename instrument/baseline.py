@@ -176,6 +176,11 @@ def known_of(subject: str, known: Iterable[Known]) -> tuple[Known, ...]:
     return tuple(each for each in known if names(each.subject, subject) and in_range(each.versions))
 
 
+def entry_of(row: LawResult, known: Iterable[Known]) -> Known | None:
+    """The first entry that says why a broken law is no news."""
+    return next((each for each in known if each.covers(row)), None)
+
+
 def names(pattern: str, subject: str) -> bool:
     """Whether the subject of an entry is this one: of a file by any path to it, of a pair in either order."""
     either = {subject, "==".join(reversed(subject.split("==")))}
@@ -257,7 +262,7 @@ def compare(
     whole = not (verdict.unfinished or narrowed)
     mine = known_of(verdict.subject, known)
     outcomes = {row.id: row.outcome for row in verdict.laws}
-    covered = {row.id: each.reason for row in verdict.broken for each in mine if each.covers(row)}
+    covered = {row.id: entry.reason for row in verdict.broken if (entry := entry_of(row, mine))}
     return Compared(
         verdict,
         new=[row for row in verdict.broken if row.id not in covered],

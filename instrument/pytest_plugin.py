@@ -134,9 +134,8 @@ class LawItem(pytest.Item):
         if row.outcome == "not-applicable":
             pytest.skip(f"not applicable: {row.reason}")
         if row.outcome == "breaks":
-            known = session.known_reason(row)
-            if known:
-                pytest.xfail(known)
+            if (known := session.known(row)) is not None:
+                pytest.xfail(known.reason)
             raise LawIsBroken(row)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -257,9 +256,11 @@ class Session:
 
         return self.config.getoption("--subject") or DEFAULT
 
-    def known_reason(self, row: "LawResult") -> str:
-        """Why a broken law is no news; '' where it is."""
-        return next((each.reason for each in self.baseline if each.covers(row)), "")
+    def known(self, row: "LawResult") -> "Known | None":
+        """The entry of the baseline for which a broken law is no news."""
+        from headcheck.baseline import entry_of
+
+        return entry_of(row, self.baseline)
 
     @property
     def fixed(self) -> "list[Known]":

@@ -157,7 +157,8 @@ def test_a_bound_that_is_no_number_is_not_shown() -> None:
     """It is computed of what the subject gives, where a law speaks of its statistics."""
 
     def by_hand(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return weight * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt() + bias
+        variance = x.var(-1, keepdim=True) * torch.nan
+        return weight * (x - x.mean(-1, keepdim=True)) / (variance + eps).sqrt() + bias
 
     verdict = verify(
         of("layer_norm").declaration(by_hand), laws="the-mean-square-is-what-eps", profile="quick"

@@ -120,7 +120,10 @@ def boolean_by_the_name_of_torch(
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
-        (unscaled, "a plain call is right for a scale of 1, and wrong for 1 / sqrt(head_dim)"),
+        (
+            unscaled,
+            "a plain call is right for a scale of 1, whatever head_dim is: --declare always.scale=1.0",
+        ),
         (of_directions, "a plain call is right for query and key that are normalised first (QK-norm)"),
         (boolean_by_the_name_of_torch, "--declare masks=boolean"),
         (blocking, "a plain call is right with --declare true_means=block"),

@@ -76,6 +76,9 @@ def each_sub_layer_adds_by_itself(
             yield none("sub-layers that do not add by themselves")
         except NotApplicable as why:
             reasons.append(why)
+        except LawBroken:
+            module.require_fine(x)
+            raise
     if reasons:
         raise reasons[0]
 
