@@ -32,7 +32,8 @@ FEATURES: Mapping[str, Feature] = {
     "rectangular": Feature("rectangular", None, "takes as many queries as keys only"),
     "autocast": Feature("autocast", None, "is not held to work under torch.autocast"),
 }
-"""Adding a feature is adding its row here and its argument to the canonical call of `attention.edge`."""
+"""A feature of the declaration is a row here and an argument in `attention.edge`; one that cases draw has a field in
+`attention.case`, too, and its place in drawing, simpler and inputs (ARCHITECTURE.md)."""
 
 RETURN_ARGUMENTS = {name: str(FEATURES[name].argument) for name in ("log_sum_exp", "weights")}
 """What may be returned beside the output -> the argument that asks for it."""
