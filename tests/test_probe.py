@@ -10,6 +10,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import headcheck
 from headcheck.attention.probe import Probed
+from headcheck.attention.scale_shown import other_scale
+from headcheck.attention.subject import AttentionSubject
+from headcheck.attention.trying import PLAIN
 from headcheck.command import main
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
@@ -236,6 +239,16 @@ def test_what_cannot_be_told_is_not_guessed(function: Any, topic: str, why: str)
     assert untold(probed)[topic] == why
     assert f"could not tell: {topic}: {why}" in str(probed)
     assert f"{topic}=" not in probed.pasted
+
+
+def test_a_call_that_raises_tells_no_scale() -> None:
+    """Of a function that gives no answer, every scale would do."""
+
+    def raises(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        raise ValueError("not today")
+
+    subject = AttentionSubject(headcheck.Attention(raises), dtypes=("float32",))
+    assert other_scale(subject, PLAIN.but(dtype="float32")) is None
 
 
 def asserts_numbers(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:

@@ -159,10 +159,8 @@ class Probe:
         try:
             found = self.ask(bench)
             yield from [found] if isinstance(found, Finding) else found
-        except (
-            LawBroken,
-            NotApplicable,
-        ) as problem:  # Such as an exception of one that asserts finite numbers.
+        except (LawBroken, NotApplicable) as problem:
+            # Such as an exception of one that asserts finite numbers.
             yield Finding(self.name, None, str(problem), told=False)
 
 

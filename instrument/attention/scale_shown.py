@@ -50,8 +50,10 @@ class OtherScale:
 
 
 def other_scale(trial: AttentionSubject, plain: Case) -> OtherScale | None:
-    """The scale for which this call, and others of other sizes, are right; None where there is none."""
+    """The scale for which this call, and others of other sizes, are right; None where there is none, or no answer."""
     x, others = built(trial, plain), [built(trial, plain.but(**sizes)) for sizes in OTHER_SIZES]
+    if not _is_wrong(trial, x):
+        return None  # A call that raises is right for any scale, and says nothing.
     for name, scale in SCALES.items():
         if not any(_is_wrong(trial, each, scale=scale(each)) for each in (x, *others)):
             return OtherScale(name, 1.0 if name == "1" else None)
