@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,12 +21,15 @@ class _Parser(argparse.ArgumentParser):
 
     given: Sequence[str] = ()
     """All words of the command line, the command first: of what no command takes."""
+    of_command: argparse.ArgumentParser | None = None
+    """The parser of that command."""
 
     def error(self, message: str) -> NoReturn:
         if self.given and (cure := _of_a_declaration(self.given)):
             raise HeadcheckError(cure)
         prog = " ".join([self.prog, *self.given[:1]])
-        raise HeadcheckError(f"{message}; `{prog} --help` shows what there is")
+        meant = _similar_option(message, self.of_command.format_help() if self.of_command else "")
+        raise HeadcheckError(f"{message}{meant}; `{prog} --help` shows what there is")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,6 +81,14 @@ def _similar_command(words: Sequence[str]) -> str:
     return f"; did you mean the command `headcheck {close[0]}`?" if close else ""
 
 
+def _similar_option(message: str, known: str) -> str:
+    """What is added to a complaint of an option that looks like one of those that the help names."""
+    options = re.compile(r"(?<!\S)--[a-z][\w-]*")
+    unknown = options.findall(message.partition("unrecognized arguments")[2])
+    close = [match for word in unknown for match in get_close_matches(word, options.findall(known), n=1)]
+    return f" (did you mean {' and '.join(dict.fromkeys(close))}?)" if close else ""
+
+
 def _of_a_declaration(words: Sequence[str]) -> str:
     """How a declaration is written, where it was written otherwise."""
     if words[0] == "agree" and any(word.startswith("--declare") for word in words):
@@ -107,4 +119,6 @@ def _parser(given: Sequence[str] = ()) -> argparse.ArgumentParser:
             name, help=sentence, description=f"{sentence[0].upper()}{sentence[1:]}.", allow_abbrev=False
         )
         command.add_arguments(added)
+        if given[:1] == [name]:
+            parser.of_command = added
     return parser

@@ -132,6 +132,7 @@ MISTAKES = {
     f"agree torch-sdpa-math {KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call",
     f"probe {KERNELS}:never_returns --timeout 1": "did not return from its first and plainest call in 1 s",
     f"{RIGHT} --json /no/such/folder/v.json": "cannot write --json /no/such/folder/v.json: No such file",
+    f"{RIGHT} --porfile quick": "unrecognized arguments: --porfile quick (did you mean --profile?); `headcheck",
     f"{RIGHT} --no-such-option": "unrecognized arguments: --no-such-option; `headcheck verify --help`",
     f"{RIGHT} --declare empty_rows nan": "a declaration is FIELD=VALUE: --declare empty_rows=nan",
     f"agree {RIGHT} {WRONG} --declare causal=top-left": "agree takes no --declare: name declarations, such as",

@@ -13,7 +13,7 @@ from tests.roles import RIGHT, WRONG, Entry, right, wrong
 ROLES = sorted(set(HOMES) - {"attention"})
 
 
-A_QUARTER = replace(PROFILES["quick"], seeded=3, drawn=1)
+A_FEW = replace(PROFILES["quick"], seeded=2, drawn=0, shrinks=0)
 """What is right is judged by fewer examples here than by benchmarks/alarms.py."""
 
 
@@ -53,7 +53,7 @@ def test_no_law_breaks_a_right_module_in_bfloat16(name: str) -> None:
     entry = RIGHT[name]
     of_role = role(entry.role)
     subject, _ = of_role.prepare(entry.declaration(), dtypes=("bfloat16",), device="cpu", seed=0)
-    brief = Engine(of_role, subject, Profile("brief", seeded=3, drawn=0, shrinks=0), 0, lambda law, case: "")
+    brief = Engine(of_role, subject, A_FEW, 0, lambda law, case: "")
     rows = [brief.judge(law) for law in choose(entry.role)]
     broken = [f"{row.id}: {row.reason}" for row in rows if row.outcome == "breaks"]
     assert not broken, f"{entry.sentence} {broken}"
@@ -63,7 +63,7 @@ def test_no_law_breaks_a_right_module_in_bfloat16(name: str) -> None:
 @pytest.mark.parametrize("name", list(RIGHT))
 def test_no_law_breaks_a_right_function(name: str) -> None:
     """However it is computed, in every dtype that it takes; and of the laws that speak of it two in three hold."""
-    brief = engine(RIGHT[name], A_QUARTER)
+    brief = engine(RIGHT[name], A_FEW)
     rows = {law: brief.judge(law) for law in choose(RIGHT[name].role)}
     broken = [f"{row.id}: {row.reason}" for row in rows.values() if row.outcome == "breaks"]
     assert not broken, f"{RIGHT[name].sentence} {broken}"

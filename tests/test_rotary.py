@@ -47,6 +47,17 @@ def test_a_share_of_the_dims_is_asked_for_where_it_is_an_even_number() -> None:
     assert role.fit(RotaryCase(dim=6), subject).dim == 8
 
 
+def test_a_declared_share_is_asked_of_dims_of_which_it_is_an_even_number() -> None:
+    """As where it is found out; what cannot turn in pairs is no declaration."""
+    subject, _ = prepared(RIGHT["rotary/quarter"].declaration().but(rotary_dim=0.25, base=None))
+    assert subject.dims == (8, 16, 32, 64, 80, 96, 128)
+    assert Rotary(rotary, rotary_dim=0.5).in_pairs((2, 4, 6, 8)) == (4, 8)
+    wrong: dict[str, Any]
+    for wrong in ({"rotary_dim": 3}, {"rotary_dim": 0.5, "dims": (2,)}):
+        with pytest.raises(SubjectError, match="dims turn in pairs, and rotary_dim="):
+            Rotary(rotary, **wrong)
+
+
 def test_the_dims_and_the_reach_of_a_table_are_found_out() -> None:
     """What a module was not made for is not asked of it, and the notes say so."""
     subject, notes = right("one-module")

@@ -68,8 +68,8 @@ def test_a_fault_that_does_harm_is_caught_from_outside(name: str) -> None:
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_no_law_breaks_a_right_variant(name: str) -> None:
     """What is right, however it is computed, is not failed: every law, every dtype."""
-    a_few = replace(PROFILES["quick"], seeded=1, drawn=1)  # benchmarks/alarms.py asks for more.
-    rows = judged(VARIANTS[name], list(LAWS.values()), a_few)
+    # benchmarks/alarms.py asks for more; a single drawn example is Hypothesis' simplest, which says little.
+    rows = judged(VARIANTS[name], list(LAWS.values()), replace(PROFILES["quick"], seeded=2, drawn=0))
     broken = [row for row in rows if row.outcome == "breaks"]
     assert not broken, f"{VARIANTS[name].sentence} {broken[0].id}: {broken[0].reason}"
     assert sum(row.outcome == "holds" for row in rows) > 40

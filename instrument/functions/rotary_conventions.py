@@ -46,14 +46,15 @@ CASES = 8
 def find_out(subject: RotarySubject) -> list[str]:
     """Notes on what was found out; the subject has it from now on."""
     notes: list[str] = []
+    tried = subject.dims or subject.declaration.in_pairs(DIMS)
     dtype = _working_dtype(subject)
     if dtype is None and subject.declaration.layout is None:
-        why = _refusal(subject, getattr(torch, subject.dtypes[0]), (subject.dims or DIMS)[-1])
+        why = _refusal(subject, getattr(torch, subject.dtypes[0]), tried[-1])
         subject.layout, notes = "bshd", [f"layout: bshd, as found (bhsd is refused: {why})"]
         dtype = _working_dtype(subject)
     if dtype is None:
         subject.layout = subject.declaration.layout or "bhsd"
-        subject.dims = subject.dims or DIMS
+        subject.dims = tried
         return []
     steps = (
         _dims,
@@ -87,7 +88,9 @@ def _working_dtype(subject: RotarySubject) -> torch.dtype | None:
 
 def _dims_taken(subject: RotarySubject, dtype: torch.dtype) -> list[int]:
     """The dims that work, of those declared, or of those that are tried first, or of those that the refusals name."""
-    refusals = {dim: _refusal(subject, dtype, dim) for dim in subject.dims or DIMS}
+    refusals = {
+        dim: _refusal(subject, dtype, dim) for dim in subject.dims or subject.declaration.in_pairs(DIMS)
+    }
     taken = [dim for dim, why in refusals.items() if not why]
     if taken or subject.dims:
         return taken
@@ -96,7 +99,7 @@ def _dims_taken(subject: RotarySubject, dtype: torch.dtype) -> list[int]:
 
 
 def _dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
-    missing = [dim for dim in DIMS if dim not in subject.dims]
+    missing = [dim for dim in subject.declaration.in_pairs(DIMS) if dim not in subject.dims]
     if not missing or subject.declaration.dims:
         return []
     why = _refusal(subject, dtype, missing[0])
@@ -388,9 +391,8 @@ def _is_refused_aloud(subject: RotarySubject, dtype: torch.dtype, dim: int, posi
 def _refusal(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Tensor | None = None) -> str:
     """Why a call does not work; '' if it does."""
     where = torch.arange(2) if positions is None else positions
-    return _why_not(
-        subject, _inputs(subject, torch.ones(where.ndim, 3, where.shape[-1], dim, dtype=dtype), where)
-    )
+    x = torch.ones(where.ndim, 3, where.shape[-1], dim, dtype=dtype)
+    return _why_not(subject, _inputs(subject, x, where))
 
 
 def _why_not(subject: RotarySubject, x: RotaryInputs) -> str:

@@ -1,5 +1,6 @@
 """What rotary positions are given: their declaration, their case, tokens and where they stand."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -88,6 +89,12 @@ class Rotary(Declaration):
             raise SubjectError(
                 "frequencies=(...) needs the one dim that they are for: dims=(64,), or --declare dims=64"
             )
+        if isinstance(self.rotary_dim, int) and self.rotary_dim % 2:
+            raise SubjectError(f"dims turn in pairs, and rotary_dim={self.rotary_dim} is an odd number")
+        if self.dims and not self.in_pairs(self.dims):
+            raise SubjectError(
+                f"dims turn in pairs, and rotary_dim={self.rotary_dim} of dims={self.dims[0]} is an odd number"
+            )
         if (
             self.frequencies is not None
             and self.dims
@@ -98,10 +105,17 @@ class Rotary(Declaration):
                 f"{self.rotary_dim} has {self._pairs_of(self.dims[0])} pairs"
             )
 
+    def in_pairs(self, dims: Iterable[int]) -> tuple[int, ...]:
+        """Those of which an even number is turned, as far as is declared."""
+        return tuple(dim for dim in dims if self._turned_of(dim) % 2 == 0)
+
     def _pairs_of(self, dim: int) -> int:
         """So many pairs of a dim are turned."""
+        return self._turned_of(dim) // 2
+
+    def _turned_of(self, dim: int) -> int:
         share = self.turned
-        return round(share * dim if isinstance(share, float) else min(share or dim, dim)) // 2
+        return round(share * dim if isinstance(share, float) else min(share or dim, dim))
 
     @property
     def turned(self) -> int | float | None:

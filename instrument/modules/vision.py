@@ -25,6 +25,10 @@ PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
 USUAL = "usual"
+BROAD, HIGH = "broad", "high"
+"""Outlines of which a law of its own asks: two rows, or two columns, of many patches."""
+MANY = 33
+"""More than a side of the grids for which tables are usually made."""
 AROUND = (
     "name a module around it that returns logits (batch, classes), or states with the batch first, "
     "such as one entry of a dict"
@@ -53,6 +57,8 @@ class Vision(Stacked):
     """Height and width of a patch; None: as the module's attributes or its first convolution have it."""
     positions: bool = True
     """Whether the place of a patch counts."""
+    grid: bool = True
+    """Whether a patch stands in a row and a column; False: its place is its number in reading order, in any grid."""
     full_context: bool = True
     """Whether every part of the image counts."""
 
@@ -90,6 +96,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         "patches": "has no patches that are known: headcheck.Vision(..., patch_size=N)",
         "other_sizes": "is for images of one size, as declared",
         "positions": "does not see where a patch stands",
+        "grid": "counts places through in reading order, as declared",
         "no_positions": "sees where a patch stands",
         "full_context": "does not see the whole image",
     }
@@ -242,6 +249,8 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             "wide": [(rows, columns + more) for more in (1, 2, columns)],
             "column": [(max(2, rows), 1)],
             "row": [(1, max(2, columns))],
+            BROAD: [(2, MANY)],
+            HIGH: [(MANY, 2)],
         }
         height, width = self.patch_size
         taken = {USUAL: self.image_size}

@@ -11,6 +11,7 @@ from headcheck.comparison import Comparison, NotApplicable, same
 from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.decoder import DecoderInputs, DecoderSubject
+from headcheck.modules.finite import gradients_beside_the_last
 from headcheck.modules.influence import moves_states
 from headcheck.modules.masks import SIDES
 from headcheck.modules.states import huge
@@ -137,3 +138,18 @@ def a_memory_of_padding_only_is_what_it_is_alone(module: DecoderSubject, x: Deco
     if module.moves(other, expected, alone):
         raise NotApplicable("what it gives for a memory of nothing but padding depends on what stands in it")
     return module.close(module(together)[-1:], expected, alone)
+
+
+@law(
+    source="Vaswani et al. 2017, section 3.2: sequences of a batch do not meet",
+    formula="f([a; b], [memory; padding only]) finite: df_a/dw is finite",
+    guards="Weights over nothing whose NaN is replaced on the way forward alone: backward it reaches all weights.",
+    needs=("memory_is_real", "module"),
+    given=(at_least(batch=2), having(padding="none", memory_padding="none")),
+    share=0.5,
+)
+def gradients_are_finite_beside_a_memory_of_padding(module: DecoderSubject, x: DecoderInputs) -> Comparison:
+    """Where a memory of nothing but padding gives finite states, those of the others have finite gradients."""
+    real = x.real_memory.clone()
+    real[-1] = False
+    return gradients_beside_the_last(module, x.but(memory_is_real=real))

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, require_gradients, same
+from headcheck.comparison import Comparison, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
+from headcheck.modules.finite import gradients_beside_the_last
 from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
@@ -197,21 +198,7 @@ def a_sequence_of_padding_only_spoils_no_other(module: Module, x: StateInputs) -
 )
 def gradients_are_finite_beside_a_sequence_of_padding(module: Module, x: StateInputs) -> Comparison:
     """Where a sequence of nothing but padding gives finite states, those of the others have finite gradients."""
-    require_gradients(module.declaration.gradients)
-    assert module.module is not None
     more = x.picked(torch.tensor([*range(len(x.x)), 0]))
     real = more.real
     real[-1] = False
-    output, returned = module.output_as_returned(more.but(is_real=real))
-    module.require_a_graph(output)
-    if not returned.isfinite().all():
-        raise NotApplicable("what it gives for nothing but padding is not finite")
-    named = {n: w for n, w in module.module.named_parameters() if w.requires_grad and w.is_floating_point()}
-    if not named:
-        raise NotApplicable("no weight of it wants a gradient")
-    weights = [*named.values()]
-    found = module.clock.call(torch.autograd.grad, output[:-1].sum(), weights, materialize_grads=True)
-    spoilt = [name for name, each in zip(named, found, strict=True) if not each.to_dense().isfinite().all()]
-    if spoilt:
-        raise LawBroken(f"the gradient of {spoilt[0]} has NaN or infinities, and the states have none")
-    return none("gradients that are not finite")
+    return gradients_beside_the_last(module, more.but(is_real=real))

@@ -109,7 +109,7 @@ def an_image_that_does_not_fit_is_refused_or_read_whole(module: VisionSubject, x
     source="the place of a patch is a row and a column: positions are made for one grid",
     formula="f refuses the patches of an image in a single row, or f(them) != f(the image)",
     guards="An image of another size with as many patches, taken with positions that are not its own (document 000).",
-    needs=("patches", "positions", "other_sizes"),
+    needs=("patches", "positions", "grid", "other_sizes"),
     share=0.2,
 )
 def patches_in_another_grid_are_refused_or_have_other_places(
@@ -125,7 +125,8 @@ def patches_in_another_grid_are_refused_or_have_other_places(
         raise NotApplicable(f"refuses its patches in a single row: {refusal}") from refusal
     if not module.shows(partial(_differ, module, row, x), x):
         found, usual = (tuple(each.images.shape[-2:]) for each in (row, x))
-        raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual} {DECLARE}")
+        meant = f"{DECLARE}; where places are counted through in reading order, grid=false"
+        raise LawBroken(f"an image of {found} is read as if its patches stood in one of {usual} {meant}")
     return none("grids that are taken for another")
 
 

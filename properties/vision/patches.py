@@ -1,7 +1,7 @@
 """An image is a set of patches, each at its place."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 
@@ -10,12 +10,13 @@ from torch import nn
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.laws import law
-from headcheck.modules.vision import DECLARE, ImageInputs, VisionSubject
+from headcheck.modules.vision import BROAD, DECLARE, HIGH, ImageInputs, VisionSubject
 from headcheck.modules.weights import weights_changed
 
 LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
 """Pairs of patches that are exchanged in one example, fewer where their images have more numbers; images of a call."""
 Layer = tuple[nn.Module, torch.Tensor]
+Pair = tuple[int, int]
 WIDTH_LAST = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 WIDTH_SECOND = (
     nn.Conv1d,
@@ -144,7 +145,44 @@ def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Compar
     return none("places that do not count")
 
 
-def _pairs(module: VisionSubject, x: ImageInputs) -> Iterator[tuple[int, int]]:
+@law(
+    source="Dosovitskiy et al. 2021, section 3.2: position embeddings by the location in the image, at any resolution",
+    formula="patches (0, g + j) and (1, j) exchanged: f(image) changes, for each g: row g + column is no place",
+    guards="A place that is counted as if each row had as many patches as in training: in a wider image the end of a row "
+    "and the beginning of the next share places.",
+    needs=("patches", "positions", "other_sizes"),
+    share=0.1,
+)
+def no_two_rows_of_a_larger_image_share_places(module: VisionSubject, x: ImageInputs) -> Comparison:
+    """In an image of two rows, or columns, of many patches no number of them is taken for the length of each."""
+    sizes = [module.sizes[outline] for outline in (BROAD, HIGH) if outline in module.sizes]
+    if not sizes:
+        raise NotApplicable("takes no image of many more patches, as far as is seen")
+    for size in sizes:
+        image = module.plain(module.channels, size)
+        image = image.but(images=x.noise(image.images, "larger"))
+        for one, other in _not_moved(module, image, _as_if_shorter(module, image, Random(x.case.seed))):
+            if not module.shows(
+                partial(_moves, module, image, _with_two_exchanged(module, image, one, other)), image
+            ):
+                there = f"the patches {one} and {other} of an image of {size[0]} x {size[1]}"
+                raise LawBroken(f"the output does not depend on the order of {there} {DECLARE}")
+    return none("places that are shared")
+
+
+def _as_if_shorter(module: VisionSubject, x: ImageInputs, random: Random) -> list[Pair]:
+    """For each length g below that of a row patches (0, g + j) and (1, j), with some j; of two columns likewise."""
+    rows, columns = module.grid(x)
+    pairs = []
+    for shorter in range(1, max(rows, columns)):
+        j = random.randrange(max(rows, columns) - shorter)
+        pairs += [
+            (shorter + j, columns + j) if rows < columns else ((shorter + j) * columns, j * columns + 1)
+        ]
+    return pairs
+
+
+def _pairs(module: VisionSubject, x: ImageInputs) -> Iterator[Pair]:
     """Two patches that follow each other, two of a row, two of a column, and any two."""
     rows, columns = module.grid(x)
     random = Random(x.case.seed)
@@ -161,16 +199,20 @@ def _pairs(module: VisionSubject, x: ImageInputs) -> Iterator[tuple[int, int]]:
             yield one, other
 
 
-def _unmoved(module: VisionSubject, x: ImageInputs) -> list[tuple[int, int]]:
+def _unmoved(module: VisionSubject, x: ImageInputs) -> list[Pair]:
     """Of many pairs of patches of the first image those whose exchange does not show at once."""
-    image, places = x.but(images=x.images[:1]), range(math.prod(module.grid(x)))
+    places = range(math.prod(module.grid(x)))
     random = Random(f"{x.case.seed}/many")
     many = max(LEAST, min(MOST, NUMBERS // x.images[0].numel()))
     drawn = (random.sample(places, 2) for _ in range(many))
-    pairs = sorted({(min(pair), max(pair)) for pair in drawn})
+    return _not_moved(module, x.but(images=x.images[:1]), sorted({(min(pair), max(pair)) for pair in drawn}))
+
+
+def _not_moved(module: VisionSubject, image: ImageInputs, pairs: Sequence[Pair]) -> list[Pair]:
+    """Those of these pairs whose exchange does not show at once."""
     images = torch.cat([_with_two_exchanged(module, image, *pair).images for pair in pairs])
     calls = images.chunk(-(-len(pairs) // AT_ONCE))
-    usual, found = module(image), torch.cat([module(x.but(images=some)) for some in calls])
+    usual, found = module(image), torch.cat([module(image.but(images=some)) for some in calls])
     return [
         pair for pair, each in zip(pairs, found, strict=True) if not module.moves(each[None], usual, image)
     ]

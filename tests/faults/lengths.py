@@ -115,6 +115,23 @@ def diagonal_from_the_end_of_the_buffer(call: Call) -> Tensor | None:
 
 
 @fault(
+    "The place of the first query is counted from the end of the keys, and never below zero.",
+    breaks="lengths/key-lengths-with-is-causal-end-at-the-last-key",
+    naive="PATH",
+    when=("key_lengths", "is_causal", "fewer keys than queries"),
+    features=LENGTHS,
+    declares={"causal": "bottom-right"},
+    replaces=clean.causal,
+)
+def first_place_not_below_zero(call: Call) -> Tensor | None:
+    if not call.is_causal:
+        return None
+    if call.key_lengths is None:
+        return call.distance() <= call.kv_len - call.q_len
+    return call.distance() <= (call.key_lengths - call.q_len).clamp(min=0)[:, None, None, None]
+
+
+@fault(
     "The backward pass takes the keys of all slots.",
     breaks="lengths/gradients-end-at-the-length",
     naive="GR",

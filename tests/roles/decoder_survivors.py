@@ -77,6 +77,35 @@ def replaced_after_the_softmax() -> nn.Module:
     return Wrong()
 
 
+@wrong(
+    "Weights of a memory of nothing but padding are NaN, which is replaced by zeros on the way forward alone.",
+    breaks="memory/gradients-are-finite-beside-a-memory-of-padding",
+)
+def replaced_behind_the_memory() -> nn.Module:
+    class Wrong(Layer):
+        def hide_memory(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            # Added: masked_fill would stop the NaN on the way back.
+            return scores if is_real is None else scores + is_real[:, None, None].to(scores).log()
+
+        def weigh(self, scores: Tensor) -> Tensor:
+            return scores.softmax(dim=-1).nan_to_num(0.0)
+
+    return Wrong()
+
+
+@right("A memory of nothing but padding weighs nothing.")
+def no_memory_weighs_nothing() -> nn.Module:
+    class Zeroed(Layer):
+        def hide_memory(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            return scores if is_real is None else scores.masked_fill(~is_real[:, None, None], -torch.inf)
+
+        def weigh(self, scores: Tensor) -> Tensor:
+            empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
+            return scores.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
+
+    return Zeroed()
+
+
 class Told(Layer):
     """The caller says which states each may attend to."""
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.roles import right, wrong
-from tests.roles.vision import SIZES, Small, Torch
+from tests.roles.vision import ANY_SIZE, SIZES, Small, Torch, patches_of
 from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers
 
 
@@ -139,6 +139,39 @@ class Layered(Small):
 @right("Layers that are modules, their residual updated between the sub-layers.", **SIZES)
 def layers_of_two_sub_layers() -> nn.Module:
     return Layered()
+
+
+class Counted(Small):
+    """Any number of patches, by the sine of their place, as `number` counts it from the rows and columns."""
+
+    def cut(self, images: Tensor) -> Tensor:
+        self.grid = images.shape[-2] // 2, images.shape[-1] // 2
+        if (2 * self.grid[0], 2 * self.grid[1]) != images.shape[-2:]:
+            raise ValueError("images are of whole patches")
+        return patches_of(images)
+
+    def number(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return rows * self.grid[1] + columns
+
+    def positions(self) -> Tensor:
+        rows, columns = (torch.arange(count) for count in self.grid)
+        places = self.number(rows[:, None], columns).flatten()
+        return (places[:, None] * 0.8 ** torch.arange(8) + torch.arange(8)).sin().to(self.places)
+
+
+@right("Places are counted through in reading order, whatever the grid.", grid=False, **ANY_SIZE)
+def counted_through() -> nn.Module:
+    return Counted()
+
+
+@wrong(
+    "The place of a patch is its row times the columns of the images of training, plus its column.",
+    breaks="patches/no-two-rows-of-a-larger-image-share-places",
+    grid=False,
+    **ANY_SIZE,
+)
+def rows_as_long_as_in_training() -> nn.Module:
+    return Counted(number=lambda self, rows, columns: rows * 3 + columns)
 
 
 @wrong(STALE, breaks=BY_ITSELF, **SIZES)
