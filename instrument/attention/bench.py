@@ -11,6 +11,7 @@ from headcheck.attention.case import Case
 from headcheck.attention.forms import canonical_shape
 from headcheck.attention.inputs import Inputs, build
 from headcheck.attention.layout_shown import as_laid_out
+from headcheck.attention.mask_needed import as_given_a_mask
 from headcheck.attention.returning import as_returned
 from headcheck.attention.sizes import sized
 from headcheck.attention.sizes_shown import as_sized
@@ -41,7 +42,8 @@ class Bench:
     def __init__(self, declaration: Attention, device: str) -> None:
         self.device = device
         self.dtype = "float32"
-        laid_out, _ = as_laid_out(declaration, DTYPES, device, though_answered=True)
+        masked, _ = as_given_a_mask(declaration, DTYPES, device)
+        laid_out, _ = as_laid_out(masked, DTYPES, device, though_answered=True)
         in_sizes, _ = as_sized(laid_out, DTYPES, device)
         self.declaration, _ = as_returned(in_sizes, DTYPES, device)
 

@@ -13,6 +13,7 @@ from headcheck.attention.edge import GRADIENTS
 from headcheck.attention.features import FEATURES
 from headcheck.attention.hints import hints, read_as_the_other
 from headcheck.attention.layout_shown import as_laid_out
+from headcheck.attention.mask_needed import as_given_a_mask
 from headcheck.attention.mask_shapes_shown import PLAINLY, as_masked
 from headcheck.attention.merging import in_sixteen_bits_too
 from headcheck.attention.refusals import answered_elsewhere, refused_by
@@ -67,6 +68,7 @@ def prepare(
     wanted = dtypes or declaration.dtypes or DTYPES
     function, notes_of_copy = on_device(declaration.function, device)
     declaration = declaration.but(function=function)
+    declaration, mask_notes = as_given_a_mask(declaration, wanted, device)
     declaration, layout_notes = as_laid_out(declaration, wanted, device)
     declaration, size_notes = as_sized(declaration, wanted, device)
     declaration, returned_notes = as_returned(declaration, wanted, device)
@@ -77,7 +79,9 @@ def prepare(
         arithmetic, found_out = _find_out(trial, seed)
     subject = trial.but(arithmetic=arithmetic)
     return subject, [
-        *dict.fromkeys([*notes_of_copy, *notes, *layout_notes, *size_notes, *returned_notes, *found_out])
+        *dict.fromkeys(
+            [*notes_of_copy, *notes, *mask_notes, *layout_notes, *size_notes, *returned_notes, *found_out]
+        )
     ]
 
 
