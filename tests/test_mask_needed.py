@@ -47,6 +47,14 @@ def unscaled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax((query @ key.mT).masked_fill(mask == 0, -math.inf), -1) @ value
 
 
+def by_keyword(*, mask: Tensor, k: Tensor, q: Tensor, v: Tensor) -> Tensor:
+    return kept_where_one(q, k, v, mask)
+
+
+def by_place(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, /) -> Tensor:
+    return kept_where_one(query, key, value, mask)
+
+
 WHOLE = "(1, 1, q_len, kv_len)"
 
 
@@ -59,6 +67,8 @@ WHOLE = "(1, 1, q_len, kv_len)"
         (by_sequence, "True, of shape (1, q_len, kv_len)"),
         (of_keys, "True, of shape (batch, kv_len)"),
         (unscaled, f"True, of shape {WHOLE}"),
+        (by_keyword, f"True, of shape {WHOLE}"),
+        (by_place, f"True, of shape {WHOLE}"),
     ],
 )
 def test_a_mask_that_hides_nothing_is_found(function: Callable[..., Tensor], given: str) -> None:
@@ -93,6 +103,8 @@ def test_what_takes_none_is_left_alone() -> None:
         (by_sequence, {}),
         (of_keys, {}),
         (length_before_heads, {"layout": "bshd"}),
+        (by_keyword, {}),
+        (by_place, {}),
     ],
 )
 def test_right_ones_conform(function: Callable[..., Tensor], declared: dict[str, str]) -> None:

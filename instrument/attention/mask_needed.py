@@ -1,6 +1,6 @@
 """A function whose mask cannot be None: where no mask is asked for, it is given one that hides nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
@@ -17,7 +17,7 @@ from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import PACKED, Attention
 from headcheck.forks import Fate, fate_apart
-from headcheck.signatures import parameters_of
+from headcheck.signatures import INPUTS
 
 SHAPES = {
     "(1, 1, q_len, kv_len)": lambda batch, q_len, kv_len: (1, 1, q_len, kv_len),
@@ -46,11 +46,11 @@ class _Given:
         """The function, with None for its mask where the caller gives none."""
 
         @wraps(function)
-        def given(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Any:
-            bound = its_own.bind_partial(query, key, value, *more, **named).arguments
-            if bound.get(self.parameter) is None:
-                bound[self.parameter] = self.mask(query, key)
-            return function(**bound)
+        def given(*placed: Any, **named: Any) -> Any:
+            bound = its_own.bind_partial(*placed, **named)
+            if bound.arguments.get(self.parameter) is None:
+                bound.arguments[self.parameter] = self.mask(*_query_and_key(bound.arguments))
+            return function(*bound.args, **bound.kwargs)
 
         its_own = signature(function)
         taken = [
@@ -70,6 +70,12 @@ class _Given:
         return torch.full(sizes, self.said, dtype=torch.bool, device=query.device)
 
 
+def _query_and_key(given: Mapping[str, Any]) -> list[Tensor]:
+    """The query and the key by their usual names, or by their places."""
+    places = zip(("query", "key"), given.values(), strict=False)
+    return [next((given[name] for name in INPUTS[what] if name in given), here) for what, here in places]
+
+
 def as_given_a_mask(
     declaration: Attention, dtypes: Iterable[str], device: str = "cpu"
 ) -> tuple[Attention, list[str]]:
@@ -83,8 +89,6 @@ def as_given_a_mask(
     subject = AttentionSubject(declaration, dtypes=tried, device=device)
     parameter = subject.arguments.get("attn_mask", "")
     if "attn_mask" not in subject.always_given or _fate(_answers, declaration, tried, device) != "no":
-        return declaration, []
-    if any(each.kind is each.POSITIONAL_ONLY for each in (parameters_of(function) or {}).values()):
         return declaration, []
     others = [*_others(declaration, parameter)]
     # Zeros hide all from those who read them as booleans: what is right with them only by far is not.
