@@ -85,7 +85,11 @@ def _similar_option(message: str, known: str) -> str:
     """What is added to a complaint of an option that looks like one of those that the help names."""
     options = re.compile(r"(?<!\S)--[a-z][\w-]*")
     unknown = options.findall(message.partition("unrecognized arguments")[2])
-    close = [match for word in unknown for match in get_close_matches(word, options.findall(known), n=1)]
+    close = [
+        match
+        for word in unknown
+        for match in get_close_matches(word, options.findall(known), n=1, cutoff=0.7)
+    ]
     return f" (did you mean {' and '.join(dict.fromkeys(close))}?)" if close else ""
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from inspect import signature
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 import headcheck
 from headcheck.attention.mask_needed import as_given_a_mask
 from headcheck.declarations import Attention
-from headcheck.signatures import parameters_of
 
 
 def scores_of(query: Tensor, key: Tensor) -> Tensor:
@@ -19,6 +19,10 @@ def scores_of(query: Tensor, key: Tensor) -> Tensor:
 
 def kept_where_one(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores_of(query, key).masked_fill(mask == 0, -math.inf), -1) @ value
+
+
+def kept_by_script(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax((query @ key.mT).masked_fill(mask == 0, -1e9), -1) @ value
 
 
 def hidden_where_true(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -55,7 +59,20 @@ def by_place(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, /) -> Tens
     return kept_where_one(query, key, value, mask)
 
 
-WHOLE = "(1, 1, q_len, kv_len)"
+def of_numbers(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(scores_of(query, key) + (1.0 - mask) * -10000.0, -1) @ value
+
+
+def before_a_scale(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return torch.softmax((query @ key.mT * scale).masked_fill(mask == 0, -math.inf), -1) @ value
+
+
+def of_each_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    assert mask.shape == (*query.shape[:3], key.shape[2])
+    return kept_where_one(query, key, value, mask)
+
+
+WHOLE = "b1qk"
 
 
 @pytest.mark.parametrize(
@@ -64,20 +81,21 @@ WHOLE = "(1, 1, q_len, kv_len)"
         (kept_where_one, f"True, of shape {WHOLE}"),
         (hidden_where_true, f"False, of shape {WHOLE}"),
         (added, f"zeros in the dtype of query, of shape {WHOLE}"),
-        (by_sequence, "True, of shape (1, q_len, kv_len)"),
-        (of_keys, "True, of shape (batch, kv_len)"),
+        (by_sequence, "True, of shape bqk"),
+        (of_keys, "True, of shape bk"),
         (unscaled, f"True, of shape {WHOLE}"),
         (by_keyword, f"True, of shape {WHOLE}"),
         (by_place, f"True, of shape {WHOLE}"),
+        (of_numbers, f"ones in the dtype of query, of shape {WHOLE}"),
+        (before_a_scale, f"True, of shape {WHOLE}"),
+        (of_each_head, "True, of shape bhqk"),
     ],
 )
 def test_a_mask_that_hides_nothing_is_found(function: Callable[..., Tensor], given: str) -> None:
     """Its form is the one in which a plain call is nearest to right; a wrong function is given one, too."""
     declaration, notes = as_given_a_mask(Attention(function), ("float32",))
     assert notes == [f"mask is given in every call: where none is asked for, {given}"]
-    parameters = parameters_of(declaration.function)
-    assert parameters is not None
-    assert parameters["mask"].default is None
+    assert signature(declaration.function) == signature(function)
 
 
 def test_what_takes_none_is_left_alone() -> None:
@@ -89,7 +107,14 @@ def test_what_takes_none_is_left_alone() -> None:
     def never(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         raise TypeError(f"no mask of {type(mask)}")
 
-    for function in (may_be_none, never):
+    def wide_heads(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        if query.shape[-1] < 16:
+            raise ValueError("head_dim must be at least 16")
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scale)
+
+    for function in (may_be_none, never, wide_heads, torch.jit.script(kept_by_script)):
         declaration = Attention(function)
         assert as_given_a_mask(declaration, ("float32",)) == (declaration, [])
 
@@ -105,6 +130,7 @@ def test_what_takes_none_is_left_alone() -> None:
         (length_before_heads, {"layout": "bshd"}),
         (by_keyword, {}),
         (by_place, {}),
+        (before_a_scale, {}),
     ],
 )
 def test_right_ones_conform(function: Callable[..., Tensor], declared: dict[str, str]) -> None:

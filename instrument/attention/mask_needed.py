@@ -1,9 +1,9 @@
-"""A function whose mask cannot be None: where no mask is asked for, it is given one that hides nothing."""
+"""A function whose mask may not be None: where no mask is asked for, it is given one that hides nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from inspect import signature
+from inspect import Signature, signature
 from itertools import product
 from typing import Any
 
@@ -15,35 +15,30 @@ from headcheck.attention.mask_shapes_shown import UNLIKE
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import PACKED, Attention
-from headcheck.forks import Fate, fate_apart
+from headcheck.declarations import Attention
+from headcheck.forks import fate_apart
 from headcheck.signatures import INPUTS
 
-SHAPES = {
-    "(1, 1, q_len, kv_len)": lambda batch, q_len, kv_len: (1, 1, q_len, kv_len),
-    "(1, q_len, kv_len)": lambda batch, q_len, kv_len: (1, q_len, kv_len),
-    "(q_len, kv_len)": lambda batch, q_len, kv_len: (q_len, kv_len),
-    "(batch, kv_len)": lambda batch, q_len, kv_len: (batch, kv_len),
-}
-"""The forms of such a mask that are tried, in this order."""
-NEAR = (1e-2, 0.1, 0.5)
-"""How far the answer of a plain call may be from the oracle's, the nearest first: laws say the rest."""
-Shape = Callable[[int, int, int], tuple[int, ...]]
-_Question = Callable[[Attention, tuple[str, ...], str], bool]
+SHAPES = ("b1qk", "bqk", "qk", "bk", "bhqk")
+"""The axes of such a mask that are tried, in this order."""
+SAID: tuple[bool | str, ...] = ("zeros in the dtype of query", True, False, "ones in the dtype of query")
+"""What it may hold. Zeros hide nothing where the mask is added; where it is read, they may hide all."""
+EXACT, NEAR = 1e-5, 0.5
+"""How far the numbers of a plain call may be from the oracle's; the second is for a function that is wrong."""
+Question = Callable[[Attention], bool]
 
 
 @dataclass(frozen=True)
-class _Given:
-    """A mask that hides nothing, and how a function is called with it."""
+class _Stand:
+    """A mask that stands in for None."""
 
     parameter: str
-    shape: str
     layout: str
-    said: bool | None
-    """What it holds everywhere: a boolean, or, as what is added, zeros in the dtype of the query."""
+    shape: str
+    said: bool | str
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with None for its mask where the caller gives none."""
+    def around(self, function: Callable[..., Any], its_own: Signature) -> Callable[..., Any]:
+        """The function; it is given this mask where it is called with None."""
 
         @wraps(function)
         def given(*placed: Any, **named: Any) -> Any:
@@ -52,22 +47,16 @@ class _Given:
                 bound.arguments[self.parameter] = self.mask(*_query_and_key(bound.arguments))
             return function(*bound.args, **bound.kwargs)
 
-        its_own = signature(function)
-        taken = [
-            each.replace(default=None) if each.name == self.parameter else each
-            for each in its_own.parameters.values()
-        ]
-        vars(given)["__signature__"] = its_own.replace(parameters=taken)
         return given
 
     def mask(self, query: Tensor, key: Tensor) -> Tensor:
-        place = self.layout.index("s")
-        batch = query.shape[self.layout.index("b")] if "b" in self.layout else 1
-        shape: Shape = SHAPES[self.shape]
-        sizes = shape(batch, query.shape[place], key.shape[place])
-        if self.said is None:
-            return query.new_zeros(sizes)
-        return torch.full(sizes, self.said, dtype=torch.bool, device=query.device)
+        """Of the sizes of query and key, which are in the layout of the function."""
+        sizes = dict(zip(self.layout, query.shape, strict=True))
+        sizes |= {"q": sizes["s"], "k": key.shape[self.layout.index("s")], "1": 1}
+        shape = [sizes[axis] for axis in self.shape]
+        if isinstance(self.said, bool):
+            return torch.full(shape, self.said, dtype=torch.bool, device=query.device)
+        return (query.new_ones if self.said.startswith("ones") else query.new_zeros)(shape)
 
 
 def _query_and_key(given: Mapping[str, Any]) -> list[Tensor]:
@@ -79,72 +68,76 @@ def _query_and_key(given: Mapping[str, Any]) -> list[Tensor]:
 def as_given_a_mask(
     declaration: Attention, dtypes: Iterable[str], device: str = "cpu"
 ) -> tuple[Attention, list[str]]:
-    """The declaration of a function that has to be given a mask, with one in every call; and a note of it.
+    """The declaration of a function that has to be given a mask, with one in place of None; and a note of it.
 
-    Of a function that is right with such a mask, or at least answers, where it raises without one.
+    Of a function of four axes that raises without a mask. What hides nothing is told by the numbers of a plain call: they
+    are the oracle's, or near, or of the right form at least. What hangs or crashes with a mask is left alone.
     """
-    function, tried = declaration.function, tuple(dtypes)
-    if declaration.layout == PACKED or isinstance(function, nn.Module):
-        return declaration, []
+    tried = tuple(dtypes)
+    tried = ("float32",) if "float32" in tried else tried
     subject = AttentionSubject(declaration, dtypes=tried, device=device)
-    parameter = subject.arguments.get("attn_mask", "")
-    if "attn_mask" not in subject.always_given or _fate(_answers, declaration, tried, device) != "no":
+    four_axes = len(declaration.layout) == len(CANONICAL)
+    if (
+        "attn_mask" not in subject.always_given
+        or isinstance(declaration.function, nn.Module)
+        or not four_axes
+    ):
         return declaration, []
-    others = [*_others(declaration, parameter)]
-    # Zeros hide all from those who read them as booleans: what is right with them only by far is not.
-    added_first = sorted(others, key=lambda each: each[0].said is not None)
-    steps: list[tuple[_Question, Sequence[tuple[_Given, Attention]]]] = [
-        (partial(_is_near, NEAR[0]), added_first),
-        *((partial(_is_near, near), others) for near in NEAR[1:]),
-        (_answers, others),
-    ]
-    for asked, tried_here in steps:
-        for given, other in tried_here:
-            if _fate(asked, other, tried, device) == "yes":
-                what = "zeros in the dtype of query" if given.said is None else given.said
-                note = f"{parameter} is given in every call: where none is asked for, {what}, of shape {given.shape}"
-                return declaration.but(function=other.function), [note]
+
+    def answers(within: float, one: Attention) -> bool:
+        return any(_answers(one, dtype, device, within) for dtype in tried)
+
+    any_answer = partial(answers, float("inf"))
+    if fate_apart(partial(any_answer, declaration), device) != "no":
+        return declaration, []
+    stands = [*_stands(declaration, subject.arguments["attn_mask"])]
+    zeros_last = sorted(stands, key=lambda each: each[0].said == SAID[0])
+    if fate_apart(partial(_any, any_answer, stands), device) != "yes":
+        return declaration, []
+    for question, order in (
+        (partial(answers, EXACT), stands),
+        (partial(answers, NEAR), zeros_last),
+        (any_answer, zeros_last),
+    ):
+        if fate_apart(partial(_any, question, order), device) == "yes":
+            stand, other = next(
+                each for each in order if fate_apart(partial(question, each[1]), device) == "yes"
+            )
+            what = f"{stand.said}, of shape {stand.shape}"
+            note = f"{stand.parameter} is given in every call: where none is asked for, {what}"
+            return declaration.but(function=other.function), [note]
     return declaration, []
 
 
-def _others(declaration: Attention, parameter: str) -> Iterator[tuple[_Given, Attention]]:
-    """What may be given."""
-    kept = declaration.true_means != "block"
+def _any(question: Question, stands: list[tuple[_Stand, Attention]]) -> bool:
+    return any(question(other) for _, other in stands)
+
+
+def _stands(declaration: Attention, parameter: str) -> Iterator[tuple[_Stand, Attention]]:
+    """What may stand in, and the declaration of a function around it; none where no signature can be read."""
+    try:
+        its_own = signature(declaration.function)
+    except (TypeError, ValueError):
+        return
     layouts = (CANONICAL, "bshd") if declaration.layout == CANONICAL else (declaration.layout,)
-    for said, layout, shape in product((kept, not kept, None), layouts, SHAPES):
-        given = _Given(parameter, shape, layout, said)
-        yield given, declaration.but(function=given.around(declaration.function), layout=layout)
+    for said, layout, shape in product(SAID, layouts, SHAPES):
+        stand = _Stand(parameter, layout, shape, said)
+        yield stand, declaration.but(function=stand.around(declaration.function, its_own), layout=layout)
 
 
-def _fate(asked: _Question, declaration: Attention, dtypes: tuple[str, ...], device: str) -> Fate:
-    return fate_apart(partial(asked, declaration, dtypes, device), device)
-
-
-def _answers(declaration: Attention, dtypes: tuple[str, ...], device: str) -> bool:
-    """Whether a plain call returns anything, in one dtype at least."""
-    return any(_returned(declaration, dtype, device) is not None for dtype in dtypes)
-
-
-def _is_near(near: float, declaration: Attention, dtypes: tuple[str, ...], device: str) -> bool:
-    """Whether a plain call returns about the oracle's numbers, in whatever layout, in one dtype at least."""
-    for dtype in dtypes:
-        subject = AttentionSubject(declaration, dtypes=(dtype,), device=device)
-        expected = subject.expected(built(subject, UNLIKE.but(dtype=dtype)))
-        returned = _returned(declaration, dtype, device)
-        for part in returned if isinstance(returned, tuple | list) else (returned,):
-            if not isinstance(part, Tensor) or part.numel() != expected.numel() or part.ndim > expected.ndim:
-                continue
-            found, exact = (each.double().cpu().flatten().sort().values for each in (part, expected))
-            if (found - exact).abs().max() <= near:
-                return True
-    return False
-
-
-def _returned(declaration: Attention, dtype: str, device: str) -> Any:
+def _answers(declaration: Attention, dtype: str, device: str, within: float) -> bool:
+    """Whether a plain call returns, in whatever layout, numbers that are so near to the oracle's."""
     subject = AttentionSubject(declaration, dtypes=(dtype,), device=device)
     x = built(subject, UNLIKE.but(dtype=dtype))
     try:
         with torch.no_grad():
-            return subject.returned(x, subject.arguments_for(x))
+            returned = subject.returned(x, subject.arguments_for(x))
     except (LawBroken, NotApplicable):
-        return None
+        return False
+    exact = subject.expected(x).flatten().sort().values
+    for part in returned if isinstance(returned, tuple | list) else (returned,):
+        if isinstance(part, Tensor) and part.numel() == exact.numel() and part.ndim <= x.query.ndim:
+            found = part.double().cpu().flatten().sort().values
+            if within == float("inf") or (found - exact).abs().max() <= within:
+                return True
+    return False

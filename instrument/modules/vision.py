@@ -249,9 +249,9 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             "wide": [(rows, columns + more) for more in (1, 2, columns)],
             "column": [(max(2, rows), 1)],
             "row": [(1, max(2, columns))],
-            BROAD: [(2, MANY)],
-            HIGH: [(MANY, 2)],
         }
+        if self._of_one_size() is None:
+            grids |= {BROAD: [(2, max(MANY, columns + 1))], HIGH: [(max(MANY, rows + 1), 2)]}
         height, width = self.patch_size
         taken = {USUAL: self.image_size}
         for outline, each in grids.items():
@@ -296,7 +296,8 @@ class VisionRole(ModuleRole[VisionCase, ImageInputs]):
     def notes(self, subject: VisionSubject) -> list[str]:
         height, width = subject.image_size
         patch = "x".join(map(str, subject.patch_size)) if subject.patch_size else "unknown"
-        others = [f"{below} x {beside}" for below, beside in list(subject.sizes.values())[1:]]
+        asked = [size for outline, size in subject.sizes.items() if outline not in (USUAL, BROAD, HIGH)]
+        others = [f"{below} x {beside}" for below, beside in asked]
         more = f"; also taken: {', '.join(others)}" if others else ""
         return [f"images of {subject.channels} x {height} x {width}, patches of {patch}{more}"]
 

@@ -152,4 +152,7 @@ def gradients_are_finite_beside_a_memory_of_padding(module: DecoderSubject, x: D
     """Where a memory of nothing but padding gives finite states, those of the others have finite gradients."""
     real = x.real_memory.clone()
     real[-1] = False
-    return gradients_beside_the_last(module, x.but(memory_is_real=real))
+    try:
+        return gradients_beside_the_last(module, x.but(memory_is_real=real))
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses a memory of nothing but padding: {refusal}") from refusal

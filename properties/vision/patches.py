@@ -150,23 +150,24 @@ def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Compar
     formula="patches (0, g + j) and (1, j) exchanged: f(image) changes, for each g: row g + column is no place",
     guards="A place that is counted as if each row had as many patches as in training: in a wider image the end of a row "
     "and the beginning of the next share places.",
-    needs=("patches", "positions", "other_sizes"),
+    needs=("patches", "positions", "other_sizes", "full_context"),
     share=0.1,
 )
 def no_two_rows_of_a_larger_image_share_places(module: VisionSubject, x: ImageInputs) -> Comparison:
-    """In an image of two rows, or columns, of many patches no number of them is taken for the length of each."""
+    """In an image of two long rows (or columns) no patch of one stands where one of the other does: row x g + column."""
     sizes = [module.sizes[outline] for outline in (BROAD, HIGH) if outline in module.sizes]
     if not sizes:
         raise NotApplicable("takes no image of many more patches, as far as is seen")
     for size in sizes:
         image = module.plain(module.channels, size)
         image = image.but(images=x.noise(image.images, "larger"))
-        for one, other in _not_moved(module, image, _as_if_shorter(module, image, Random(x.case.seed))):
-            if not module.shows(
-                partial(_moves, module, image, _with_two_exchanged(module, image, one, other)), image
-            ):
-                there = f"the patches {one} and {other} of an image of {size[0]} x {size[1]}"
-                raise LawBroken(f"the output does not depend on the order of {there} {DECLARE}")
+        for pair in _not_moved(module, image, _as_if_shorter(module, image, Random(x.case.seed))):
+            if module.shows(partial(_moves, module, image, _with_two_exchanged(module, image, *pair)), image):
+                continue
+            if not all(module.shows(partial(_patch_counts, module, image, each), image) for each in pair):
+                raise NotApplicable("does not read every patch of a larger image")
+            there = f"the patches {pair[0]} and {pair[1]} of an image of {size[0]} x {size[1]} share a place"
+            raise LawBroken(f"{there} {DECLARE}, or positions=False where patches are a set")
     return none("places that are shared")
 
 
