@@ -52,6 +52,9 @@ def test_a_declared_share_is_asked_of_dims_of_which_it_is_an_even_number() -> No
     subject, _ = prepared(RIGHT["rotary/quarter"].declaration().but(rotary_dim=0.25, base=None))
     assert subject.dims == (8, 16, 32, 64, 80, 96, 128)
     assert Rotary(rotary, rotary_dim=0.5).in_pairs((2, 4, 6, 8)) == (4, 8)
+    subject, notes = prepared(RIGHT["rotary/quarter"].declaration().but(rotary_dim=0.25, dims=(4, 8)))
+    assert subject.dims == (8,)
+    assert "dims: 8, of which that share is an even number" in notes
     wrong: dict[str, Any]
     for wrong in ({"rotary_dim": 3}, {"rotary_dim": 0.5, "dims": (2,)}):
         with pytest.raises(SubjectError, match="dims turn in pairs, and rotary_dim="):

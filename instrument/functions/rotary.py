@@ -46,7 +46,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         self.base = declaration.base or 10000.0
         self.magnitude = declaration.magnitude or 1.0
         self.rotary_share: int | float = declaration.turned or 1.0
-        self.dims: tuple[int, ...] = declaration.dims or ()
+        self.dims: tuple[int, ...] = declaration.in_pairs(declaration.dims or ())
         self.furthest = declaration.max_position or FURTHEST
         self.tables: Tables | None = None
         """What it is given in place of positions, if anything."""

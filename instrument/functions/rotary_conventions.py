@@ -125,7 +125,7 @@ def _turned_dims(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
         notes = [f"rotary_dim: {share:g}, as found"] if share != 1.0 else []
     if isinstance(share, float):
         kept = tuple(dim for dim in subject.dims if share * dim % 2 == 0) or subject.dims
-        if kept != subject.dims:
+        if kept != (subject.declaration.dims or subject.dims):
             notes.append(f"dims: {', '.join(map(str, kept))}, of which that share is an even number")
         subject.dims = kept
     subject.rotary_share = share

@@ -190,7 +190,7 @@ def _right_share(subject: RotarySubject, *, per_sequence: bool) -> float:
     dtype = getattr(torch, "float32" if "float32" in subject.dtypes else subject.dtypes[0])
     positions = torch.arange(1, 6)
     positions = torch.stack((positions, 3 * positions)) if per_sequence else positions
-    for dim in subject.declaration.dims or subject.declaration.in_pairs(DIMS):
+    for dim in subject.declaration.in_pairs(subject.declaration.dims or DIMS):
         x = torch.randn(2, 3, 5, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
             dtype
         )

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -25,10 +26,8 @@ PATCH_NAMES = ("patch_size",)
 CHANNEL_NAMES = ("channels", "in_channels", "in_chans", "num_channels")
 OUTPUTS = ("logits", "last_hidden_state")
 USUAL = "usual"
-BROAD, HIGH = "broad", "high"
-"""Outlines of which a law of its own asks: two rows, or two columns, of many patches."""
 MANY = 33
-"""More than a side of the grids for which tables are usually made."""
+"""Patches of a long image, at least: more than a side of the grids for which tables are usually made."""
 AROUND = (
     "name a module around it that returns logits (batch, classes), or states with the batch first, "
     "such as one entry of a dict"
@@ -250,8 +249,6 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             "column": [(max(2, rows), 1)],
             "row": [(1, max(2, columns))],
         }
-        if self._of_one_size() is None:
-            grids |= {BROAD: [(2, max(MANY, columns + 1))], HIGH: [(max(MANY, rows + 1), 2)]}
         height, width = self.patch_size
         taken = {USUAL: self.image_size}
         for outline, each in grids.items():
@@ -259,6 +256,15 @@ class VisionSubject(ModuleSubject[ImageInputs]):
             size = next((one for one in sizes if not problem_of(self, self.plain(self.channels, one))), None)
             taken |= {outline: size} if size else {}
         return taken
+
+    @cached_property
+    def long_sizes(self) -> list[Pair]:
+        """Of images of two rows, and of two columns, of many patches the height and width of those that it takes."""
+        assert self.patch_size is not None
+        (height, width), (rows, columns) = self.patch_size, self._grid_of(self.image_size)
+        grids = ((2, max(MANY, columns + 1)), (max(MANY, rows + 1), 2))
+        sizes = ((height * below, width * beside) for below, beside in grids)
+        return [size for size in sizes if not problem_of(self, self.plain(self.channels, size))]
 
     def _first_convolution(self) -> nn.Conv2d | None:
         parts = self.module.modules() if self.module is not None else ()
@@ -296,8 +302,7 @@ class VisionRole(ModuleRole[VisionCase, ImageInputs]):
     def notes(self, subject: VisionSubject) -> list[str]:
         height, width = subject.image_size
         patch = "x".join(map(str, subject.patch_size)) if subject.patch_size else "unknown"
-        asked = [size for outline, size in subject.sizes.items() if outline not in (USUAL, BROAD, HIGH)]
-        others = [f"{below} x {beside}" for below, beside in asked]
+        others = [f"{below} x {beside}" for below, beside in list(subject.sizes.values())[1:]]
         more = f"; also taken: {', '.join(others)}" if others else ""
         return [f"images of {subject.channels} x {height} x {width}, patches of {patch}{more}"]
 

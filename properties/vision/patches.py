@@ -10,7 +10,7 @@ from torch import nn
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.laws import law
-from headcheck.modules.vision import BROAD, DECLARE, HIGH, ImageInputs, VisionSubject
+from headcheck.modules.vision import DECLARE, ImageInputs, VisionSubject
 from headcheck.modules.weights import weights_changed
 
 LEAST, MOST, NUMBERS, AT_ONCE = 4, 32, 60_000, 8
@@ -155,10 +155,9 @@ def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Compar
 )
 def no_two_rows_of_a_larger_image_share_places(module: VisionSubject, x: ImageInputs) -> Comparison:
     """In an image of two long rows (or columns) no patch of one stands where one of the other does: row x g + column."""
-    sizes = [module.sizes[outline] for outline in (BROAD, HIGH) if outline in module.sizes]
-    if not sizes:
-        raise NotApplicable("takes no image of many more patches, as far as is seen")
-    for size in sizes:
+    if not module.long_sizes:
+        raise NotApplicable("takes no image of many more patches")
+    for size in module.long_sizes:
         image = module.plain(module.channels, size)
         image = image.but(images=x.noise(image.images, "larger"))
         for pair in _not_moved(module, image, _as_if_shorter(module, image, Random(x.case.seed))):
