@@ -13,8 +13,8 @@ from tests.roles import RIGHT, WRONG, Entry, right, wrong
 ROLES = sorted(set(HOMES) - {"attention"})
 
 
-A_FEW = replace(PROFILES["quick"], seeded=2, drawn=0, shrinks=0)
-"""What is right is judged by fewer examples here than by benchmarks/alarms.py."""
+A_FEW = replace(PROFILES["quick"], seeded=3, drawn=0, shrinks=0)
+"""What is right is judged by fewer examples here than by benchmarks/alarms.py. One drawn example is the simplest."""
 
 
 def engine(entry: Entry, profile: Profile, seed: int = 0) -> Engine:

@@ -21,7 +21,13 @@ from headcheck.signatures import INPUTS
 
 SHAPES = ("b1qk", "bqk", "qk", "bk", "bhqk")
 """The axes of such a mask that are tried, in this order."""
-SAID: tuple[bool | str, ...] = ("zeros in the dtype of query", True, False, "ones in the dtype of query")
+ZEROS = "zeros in the dtype of query"
+FILLS: dict[str, Callable[[Tensor, list[int]], Tensor]] = {
+    ZEROS: lambda query, shape: query.new_zeros(shape),
+    "True": lambda query, shape: query.new_ones(shape, dtype=torch.bool),
+    "False": lambda query, shape: query.new_zeros(shape, dtype=torch.bool),
+    "ones in the dtype of query": lambda query, shape: query.new_ones(shape),
+}
 """What it may hold. Zeros hide nothing where the mask is added; where it is read, they may hide all."""
 EXACT, NEAR = 1e-5, 0.5
 """How far the numbers of a plain call may be from the oracle's; the second is for a function that is wrong."""
@@ -35,7 +41,7 @@ class _Stand:
     parameter: str
     layout: str
     shape: str
-    said: bool | str
+    fill: str
 
     def around(self, function: Callable[..., Any], its_own: Signature) -> Callable[..., Any]:
         """The function; it is given this mask where it is called with None."""
@@ -53,10 +59,7 @@ class _Stand:
         """Of the sizes of query and key, which are in the layout of the function."""
         sizes = dict(zip(self.layout, query.shape, strict=True))
         sizes |= {"q": sizes["s"], "k": key.shape[self.layout.index("s")], "1": 1}
-        shape = [sizes[axis] for axis in self.shape]
-        if isinstance(self.said, bool):
-            return torch.full(shape, self.said, dtype=torch.bool, device=query.device)
-        return (query.new_ones if self.said.startswith("ones") else query.new_zeros)(shape)
+        return FILLS[self.fill](query, [sizes[axis] for axis in self.shape])
 
 
 def _query_and_key(given: Mapping[str, Any]) -> list[Tensor]:
@@ -91,7 +94,7 @@ def as_given_a_mask(
     if fate_apart(partial(any_answer, declaration), device) != "no":
         return declaration, []
     stands = [*_stands(declaration, subject.arguments["attn_mask"])]
-    zeros_last = sorted(stands, key=lambda each: each[0].said == SAID[0])
+    zeros_last = sorted(stands, key=lambda each: each[0].fill == ZEROS)
     if fate_apart(partial(_any, any_answer, stands), device) != "yes":
         return declaration, []
     for question, order in (
@@ -103,7 +106,7 @@ def as_given_a_mask(
             stand, other = next(
                 each for each in order if fate_apart(partial(question, each[1]), device) == "yes"
             )
-            what = f"{stand.said}, of shape {stand.shape}"
+            what = f"{stand.fill}, of shape {stand.shape}"
             note = f"{stand.parameter} is given in every call: where none is asked for, {what}"
             return declaration.but(function=other.function), [note]
     return declaration, []
@@ -120,8 +123,8 @@ def _stands(declaration: Attention, parameter: str) -> Iterator[tuple[_Stand, At
     except (TypeError, ValueError):
         return
     layouts = (CANONICAL, "bshd") if declaration.layout == CANONICAL else (declaration.layout,)
-    for said, layout, shape in product(SAID, layouts, SHAPES):
-        stand = _Stand(parameter, layout, shape, said)
+    for fill, layout, shape in product(FILLS, layouts, SHAPES):
+        stand = _Stand(parameter, layout, shape, fill)
         yield stand, declaration.but(function=stand.around(declaration.function, its_own), layout=layout)
 
 

@@ -147,7 +147,7 @@ def the_place_of_a_patch_counts(module: VisionSubject, x: ImageInputs) -> Compar
 
 @law(
     source="Dosovitskiy et al. 2021, section 3.2: position embeddings by the location in the image, at any resolution",
-    formula="patches (0, g + j) and (1, j) exchanged: f(image) changes, for each g: row g + column is no place",
+    formula="patches (0, g + j) and (1, j) exchanged: f(image) changes, for each g below the length of a row",
     guards="A place that is counted as if each row had as many patches as in training: in a wider image the end of a row "
     "and the beginning of the next share places.",
     needs=("patches", "positions", "other_sizes", "full_context"),
