@@ -18,10 +18,13 @@ from headcheck.attention.trial import prepare
 from headcheck.calling import Clock, NoAnswer, Patience, impatient
 from headcheck.declarations import Attention
 from headcheck.errors import SubjectError
+from headcheck.functions.softmax import Softmax
+from headcheck.functions.softmax import role as softmax_role
 from headcheck.inference import narrowest, told
 from headcheck.judging import probe
 from headcheck.reference.canonical import canonical_attention
 from tests.faults import VARIANTS
+from tests.roles.softmax_survivors import contiguous_or_refused
 
 MODELS = (named("wide"), named("flash"), named("eager"))
 RATIOS = {"wide": 2.0, "flash": 0.9, "eager": 0.3}
@@ -186,6 +189,15 @@ class _HalfOfTheQueries(torch.autograd.Function):
 
 def _wrong_on_the_way_back(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return _HalfOfTheQueries.apply(query, key, value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def test_an_axis_along_which_each_step_is_stored_is_found_out_at_each_seed() -> None:
+    """torch's softmax stores its steps along outer axes alone; of strided rows, which are refused, nothing is learnt."""
+    for seed in range(8):
+        prepared, _ = softmax_role.prepare(
+            Softmax(contiguous_or_refused), dtypes=("bfloat16",), device="cpu", seed=seed
+        )
+        assert str(prepared.arithmetic["bfloat16"]) == "opwise"
 
 
 def test_wrong_gradients_do_not_decide_how_the_output_is_held() -> None:
