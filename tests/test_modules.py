@@ -276,16 +276,28 @@ def test_where_a_name_says_what_true_is_another_meaning_is_a_hint() -> None:
 
 
 def test_a_causal_mask_that_is_the_callers_is_told_apart_from_padding() -> None:
-    """It is asked for, and with a mask of padding there is no causal one."""
+    """With a mask of padding, or with none, there is no causal one; it is named with what True says in it."""
 
     class Blind(MaskedAlways):
         def __init__(self) -> None:
             super().__init__()
             self.model = Small(mask=lambda model, real, new: real[:, None, None, :])
 
+    class Told(RIGHT["causal_lm/mask-of-the-tutorial"].function().__class__):  # type: ignore[misc]
+        def forward(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
+            found: Tensor = super().forward(src, src_mask)
+            return found
+
     notes = prepared(Blind)[1]
     assert any(
         note.startswith("attention_mask is required, and given as a mask of padding") for note in notes
+    )
+    cure = "a plain call is right with --declare causal_mask=True --declare true_means=padding"
+    assert any(note.startswith(cure) for note in prepared(Told)[1])
+    by_default = RIGHT["causal_lm/mask-with-padding-of-the-callers"].function
+    assert any(
+        note.startswith("a plain call is right with --declare causal_mask=True,")
+        for note in prepared(by_default)[1]
     )
 
 

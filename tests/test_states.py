@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from headcheck import verify
 from headcheck.console import short
+from headcheck.errors import SubjectError
 from headcheck.roles import role
 from headcheck.verdict import IF_MEANT, Hint
 from tests.roles import RIGHT
@@ -157,3 +158,47 @@ def test_a_gap_in_the_lengths_is_no_limit_to_declare() -> None:
             return super().forward(x + torch.zeros(x.shape[1] % 7 or 9, 8), is_real)
 
     assert not any("max_length" in note for note in notes_on("encoder", Gap))
+
+
+def test_a_mask_that_is_always_given_is_not_compared_with_none() -> None:
+    """Where None does not work: the law about both says so, and a module that takes no form of a mask is named."""
+
+    class Square(Block):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+            assert mask.shape[-2:] == (x.shape[1], x.shape[1]), "queries and keys"
+            return super().forward(x)
+
+    asked = {"laws": ("padding/a-mask-of-nothing",), "profile": "quick"}
+    (row,) = verify(RIGHT["encoder/a-mask-in-every-call"].declaration(), **asked).laws
+    assert row.outcome == "not-applicable" and "is given a mask in every call" in row.reason
+    with pytest.raises(
+        SubjectError, match="requires mask, and no plain call works in any form that is tried"
+    ):
+        notes_on("encoder", Square)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        (
+            "decoder/causal-mask-of-the-callers-alone",
+            "tgt_mask is given with the causal mask in it, True at what is hidden",
+        ),
+        (
+            "decoder/two-masks-in-every-call",
+            "trg_mask is given with the causal mask in it, True at what is seen",
+        ),
+        (
+            "seq2seq/causal-mask-of-the-callers",
+            "tgt_mask is given with the causal mask in it, True at what is hidden",
+        ),
+        (
+            "causal_lm/mask-of-the-tutorial",
+            "src_mask is given with the causal mask in it, True at what is hidden",
+        ),
+    ],
+)
+def test_a_causal_mask_of_the_callers_is_given_as_it_is_taken(name: str, note: str) -> None:
+    """What True says is found out where no padding could tell."""
+    entry = RIGHT[name]
+    assert note in notes_on(entry.role, entry.function)

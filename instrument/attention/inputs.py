@@ -152,6 +152,13 @@ class Inputs:
             keep = keep & masks.sliding_window(self.q_len, kv_len, *self.window, self.alignment)
         return keep
 
+    def _lowered_by_distance(self, slopes: Tensor) -> Tensor:
+        """What ALiBi adds (heads, q_len, kv_len), or (batch, heads, q_len, kv_len) where sequences end by themselves."""
+        if self.key_lengths is None:
+            return alibi_bias(slopes, self.q_len, self.kv_len, self.alignment)
+        ended = [alibi_bias(slopes, self.q_len, length, self.alignment) for length in self.key_lengths]
+        return torch.stack([functional.pad(each, (0, self.kv_len - each.shape[-1])) for each in ended])
+
     @property
     def dead_rows(self) -> Tensor:
         """The queries that may attend to nothing (batch, heads, q_len)."""
@@ -164,7 +171,7 @@ class Inputs:
         if self.attn_mask is not None and self.attn_mask.dtype != torch.bool:
             bias = torch.where(self.attn_mask.isneginf(), 0.0, self.attn_mask.double())
         if self.alibi_slopes is not None:
-            slopes = alibi_bias(self.alibi_slopes.double(), self.q_len, self.kv_len, self.alignment)
+            slopes = self._lowered_by_distance(self.alibi_slopes.double())
             bias = slopes if bias is None else bias + slopes
         return Problem(
             query=self.query.double(),

@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.comparison import NotApplicable
-from headcheck.declarations import Declaration
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import ROWS
+from headcheck.modules.masks import ROWS, WITH_CAUSAL
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, first_in, problem_of
@@ -35,6 +33,10 @@ class CausalLM(TokenDeclaration):
     """Whether every earlier token counts: not so with a sliding window, or a recurrence that forgets."""
     positions: bool = True
     """Whether the order of the earlier tokens counts."""
+    causal_mask: bool | None = None
+    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length), (batch, length,
+    length), or (length, length), which says nothing of padding. None: where the module requires a mask, and one of
+    padding alone works in no form."""
     reach: int | None = None
     """How many tokens, its own included, count for a position: the width of a window, of a model of one layer."""
     packed: bool = False
@@ -59,7 +61,7 @@ class CausalLM(TokenDeclaration):
             "attention_mask",
             "src_key_padding_mask",
             *("key_padding_mask", "padding_mask", "pad_mask"),
-            *("src_mask", "mask"),
+            *("src_mask", *WITH_CAUSAL, "causal_mask", "attn_mask", "mask"),
         ),
         "position_ids": ("position_ids",),
         "targets": ("targets", "labels", "target"),
@@ -102,21 +104,14 @@ class TokenInputs(ModuleInputs):
         return other_tokens(self.tokens, vocab, self.generator("other"))
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A row of the table, of one token: where it is moved, and how the logits of the token are weighed."""
-
-    token: int
-    direction: Tensor
-    cotangent: Tensor
-
-
 class CausalLMSubject(TokenSubject[TokenInputs]):
     """Laws see tokens and logits."""
 
     MASKS = ("is_real",)
+    MAY_HOLD_CAUSAL = "is_real"
     FEATURES: ClassVar = {
         "is_real": "takes no mask of what is padding",
+        "no_mask": "is given a mask in every call",
         "left_padding": "is not padded on the left",
         "pad": "has no token that is known to be padding, as pad_token says",
         "right_padding": "is not padded on the right",
@@ -135,11 +130,26 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
 
-    def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+    def __init__(self, declaration: CausalLM, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        self._callers_mask = False
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.step = token_caches.shown(self)
         """How it is given more tokens after those of a cache."""
-        self.form_what_is_required(_plain(ROWS, 3))
+        works = self.form_what_is_required(_plain(ROWS, 3))
+        asked = not works and "is_real" in self.required
+        if self.places["is_real"] and (asked if declaration.causal_mask is None else declaration.causal_mask):
+            self._give_the_causal_mask()
+
+    def _give_the_causal_mask(self) -> None:
+        """Where it is not declared, only if it works."""
+        self._callers_mask, self.required = True, self.required | {"is_real"}
+        self.forms["is_real"] = next(self._forms("is_real"))
+        works = self.form_what_is_required(_plain(ROWS, 3))
+        self._callers_mask = works or self.declaration.causal_mask is True
+
+    @property
+    def with_causal(self) -> bool:
+        return self._callers_mask
 
     @cached_property
     def classes(self) -> int:
@@ -166,6 +176,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return next(iter([*fitting, *self.tables]), None)
 
     def lacks(self, feature: str) -> str | None:
+        if feature == "no_mask":
+            return self.FEATURES[feature] if "is_real" in self.required else None
         if feature == "table":
             return None if self.table is not None else self.FEATURES[feature]
         if feature == "step":
@@ -266,50 +278,22 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
             lambda: self.output(x)[:, place], [self.table], tuple(x.tokens.shape), cotangent
         )
 
-    def row(self, x: TokenInputs, token: int) -> Row:
-        """A row with a random direction, as long as the rows are on average."""
-        assert self.table is not None
-        generator = x.generator("row")
-        direction = torch.randn(self.table.embedding_dim, generator=generator, dtype=torch.float64)
-        size = float(self.table.weight.detach().double().square().mean().sqrt())
-        cotangent = torch.randn(x.tokens.shape, generator=generator, dtype=torch.float64)
-        return Row(int(self.given(torch.tensor(token))), size * direction, cotangent)
-
-    def slope_of_row(self, x: TokenInputs, row: Row, step: float) -> Tensor:
-        """Of the logits of a token, weighed, along a direction of its row in the table: by finite differences."""
-        assert self.table is not None
-        weight, kept = self.table.weight, self.table.weight.detach().clone()
-        logits = []
-        with torch.no_grad():
-            for sign in (1, -1):
-                try:
-                    weight[row.token] += sign * step * row.direction.to(weight)
-                    logits.append(self(x)[..., row.token].double())
-                finally:
-                    weight.copy_(kept)
-        return ((logits[0] - logits[1]) * row.cotangent).sum() / (2 * step)
-
-    def gradient_of_row(self, x: TokenInputs, row: Row) -> Tensor:
-        """The same, by the gradient."""
-        assert self.table is not None
-        output = (self.output(x)[..., row.token] * row.cotangent.to(self.device)).sum()
-        if not self.table.weight.requires_grad or not output.requires_grad:
-            raise NotApplicable("the table has no gradient")
-        gradient: Tensor
-        (gradient,) = self.clock.call(
-            torch.autograd.grad, output, [self.table.weight], materialize_grads=True
-        )
-        return (gradient[row.token].double().cpu() * row.direction).sum()
-
     def masks(self, is_real: Tensor | None, new: int) -> dict[str, Tensor | None]:
         """The mask of all tokens so far, and the positions of the `new` ones where the caller counts them."""
         if is_real is None:
             return {}
         counted = token_positions(is_real)[:, -new:].to(self.device).contiguous()
         return {
-            "is_real": self.mask("is_real", is_real),
+            "is_real": self._mask(is_real, new),
             "position_ids": counted if self.places["position_ids"] else None,
         }
+
+    def _mask(self, is_real: Tensor, new: int) -> Tensor | None:
+        """The mask of all tokens so far, with the causal one of the `new` ones where the caller gives it."""
+        if not self.with_causal:
+            return self.mask("is_real", is_real)
+        dtype: torch.dtype = getattr(torch, self.dtypes[0])
+        return self.forms["is_real"].with_causal(is_real, dtype)[..., -new:, :].contiguous().to(self.device)
 
     def pieces(self, length: int) -> list[int]:
         """In what pieces so many tokens follow a cache."""
@@ -358,7 +342,7 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
         return [
             *settled_masks(
                 subject,
-                lambda each: each.find_form("is_real", _padded("right")),
+                _find_mask,
                 partial(token_hints.padding_is_nothing, plain=plain),
                 call="padded call",
             ),
@@ -385,6 +369,13 @@ class CausalLMRole(ModuleRole[CausalLMCase, TokenInputs]):
 
 def _plain(batch: int, length: int) -> TokenInputs:
     return TokenInputs(None, torch.zeros(batch, length, dtype=torch.long))
+
+
+def _find_mask(subject: CausalLMSubject) -> list[str]:
+    """The form of the mask, which is written into the subject; a note of it."""
+    if subject.with_causal:
+        return [subject.forms["is_real"].told_with_causal(subject.places["is_real"])]
+    return subject.find_form("is_real", _padded("right"))
 
 
 def _padded(side: str) -> TokenInputs:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
-from headcheck.modules.masks import ROWS, SQUARE, WITH_CAUSAL, MaskForm, forms_to_try
+from headcheck.modules.masks import CAUSAL_ALONE, ROWS, SQUARE, WITH_CAUSAL, MaskForm, forms_to_try
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
@@ -31,8 +31,9 @@ class Decoder(States):
     """
 
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length), or
-    (batch, length, length). None: where the module requires a mask called tgt_mask, trg_mask or target_mask."""
+    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length),
+    (batch, length, length), or (length, length), which says nothing of padding. None: where the module requires a
+    mask called tgt_mask, trg_mask or target_mask."""
     memory_positions: bool = False
     """Whether the module itself has positions for the memory, so that its order counts."""
 
@@ -99,6 +100,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
     FEATURES: ClassVar = {
         **StatesSubject.FEATURES,
         "memory_is_real": "takes no mask of what is padding in the memory",
+        "no_memory_mask": "is given a mask of the memory in every call",
         "no_memory_positions": "has positions for the memory",
     }
 
@@ -106,7 +108,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         for form in self._forms("is_real") if self.with_causal else ():
             self.forms["is_real"] = form
-            if problem_of(self, self.plain(2, 3, self.d_model)) is None:
+            if problem_of(self, self.plain(ROWS, 3, self.d_model)) is None:
                 break
 
     @property
@@ -125,10 +127,16 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
     def _own_mask(self, x: DecoderInputs) -> Tensor | None:
         """The mask of what is padding in x, with the causal one where the caller gives it."""
         if not self.with_causal:
-            return self.masked("is_real", x.is_real)
+            return self.masked("is_real", x.is_real, x.x)
         return self.forms["is_real"].with_causal(x.real, self.dtype).to(self.device)
 
     def lacks(self, feature: str) -> str | None:
+        if feature == "no_memory_mask":
+            return self.FEATURES[feature] if "memory_is_real" in self.always else None
+        if feature == "no_mask" and self.with_causal:
+            return self.FEATURES[feature]
+        if feature == "is_real" and self.with_causal and self.forms[feature].rank == min(SQUARE):
+            return CAUSAL_ALONE
         if feature == "no_memory_positions":
             return f"{self.FEATURES[feature]}, as declared" if self.declaration.memory_positions else None
         return super().lacks(feature)
@@ -144,7 +152,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
             self.arranged(x.memory),
             plain=causal,
             is_real=self._own_mask(x),
-            memory_is_real=self.masked("memory_is_real", x.memory_is_real),
+            memory_is_real=self.masked("memory_is_real", x.memory_is_real, x.memory),
         )
         return self.states_in(returned, x)
 
@@ -198,14 +206,16 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
         x = subject.plain(ROWS, 5, subject.d_model)
         # The second try, with a memory as long as x, is for a mask that is taken at equal lengths only.
         alike = x.but(memory=x.x.flip(1))
-        notes = list(subject.find_forms("is_real", *(each.but(is_real=first(4, x.x)) for each in (x, alike))))
+        notes = []
+        if not subject.with_causal:
+            notes += subject.find_forms("is_real", *(each.but(is_real=first(4, x.x)) for each in (x, alike)))
         notes += subject.find_forms(
             "memory_is_real", *(each.but(memory_is_real=first(3, each.memory)) for each in (x, alike))
         )
         if isinstance(subject.module, TORCH):
             notes.append("tgt_mask is given a causal mask")
         if subject.with_causal:
-            notes.append(f"{subject.places['is_real']} is given with the causal mask in it")
+            notes.append(subject.forms["is_real"].told_with_causal(subject.places["is_real"]))
         return notes
 
 

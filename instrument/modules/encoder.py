@@ -64,7 +64,7 @@ class EncoderSubject(StatesSubject[StateInputs]):
 
     def output(self, x: StateInputs) -> Tensor:
         self.require_room(x.length)
-        returned = self.call(self.arranged(x.x), is_real=self.masked("is_real", x.is_real))
+        returned = self.call(self.arranged(x.x), is_real=self.masked("is_real", x.is_real, x.x))
         return self.states_in(returned, x)
 
     def another(self, x: StateInputs) -> StateInputs:

@@ -15,8 +15,11 @@ SIDES = ("right", "left")
 """On which padding may stand."""
 RANKS = (2, 4, 3)
 """(batch, length), (batch, 1, 1, length), (batch, 1, length), in the order in which they are tried."""
-SQUARE = (4, 3)
-"""Of a mask that holds the causal one: (batch, 1, length, length), (batch, length, length)."""
+SQUARE = (4, 3, 2)
+"""Of a mask that holds the causal one: (batch, 1, length, length), (batch, length, length), or (length, length), which
+says nothing of padding."""
+CAUSAL_ALONE = "takes the causal mask alone"
+"""What is said of one of the last form."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
 ROWS = 7
@@ -52,11 +55,19 @@ class MaskForm:
         return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
 
     def with_causal(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
-        """The mask with the causal one in it, (batch, length, length), or of rank 4 (batch, 1, length, length)."""
+        """The mask with the causal one in it, of a rank of SQUARE."""
         length = is_real.shape[1]
-        seen = is_real[:, None, :] & torch.ones(length, length, dtype=torch.bool).tril()
-        seen = seen if self.rank == min(SQUARE) else seen[:, None]
+        seen = torch.ones(length, length, dtype=torch.bool).tril()
+        if self.rank > min(SQUARE):
+            seen = is_real[:, None, :] & seen
+        seen = seen[:, None] if self.rank == max(SQUARE) else seen
         return self.of(seen.flatten(0, -2), dtype).reshape(seen.shape)
+
+    def told_with_causal(self, keyword: Any) -> str:
+        """That a mask of that name is given in this form with the causal one in it."""
+        said = "seen" if self.real_is_true else "hidden"
+        true = "" if self.kind == "additive" else f", True at what is {said}"
+        return f"{keyword} is given with the causal mask in it{true}"
 
     def __str__(self) -> str:
         axes = ", ".join(("batch", *("1",) * (self.rank - 2), "length"))

@@ -40,9 +40,9 @@ class Seq2Seq(TokenDeclaration):
     source_vocab: int | None = None
     """How many tokens the source has; None: as many as the table that the source is read from."""
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, within that of the target: (batch, 1, target_len, target_len), and
-    (batch, target_len, target_len) with mask_rank=3. None: where the module requires a mask called tgt_mask, trg_mask
-    or target_mask."""
+    """Whether the caller gives the causal mask, within that of the target: (batch, 1, target_len, target_len),
+    (batch, target_len, target_len), or (target_len, target_len), which says nothing of padding. None: where the module
+    requires a mask called tgt_mask, trg_mask or target_mask."""
     full_context: bool = True
     """Whether every source token, and every earlier target token, counts."""
     positions: bool = True
@@ -113,6 +113,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     """Laws see source, target and logits."""
 
     MASKS = ("source_is_real", "target_is_real")
+    MAY_HOLD_CAUSAL = "target_is_real"
     FEATURES: ClassVar = {
         "source_is_real": "takes no mask of what is padding in the source",
         "target_is_real": "takes no mask of what is padding in the target",
@@ -330,21 +331,23 @@ def _find_forms(subject: Seq2SeqSubject) -> list[str]:
     real[0, -1] = False
     source = subject.find_form("source_is_real", x.but(source_is_real=real))
     if subject.with_causal:
-        return [*source, f"{subject.places['target_is_real']} is given with the causal mask in it"]
+        return [*source, subject.forms["target_is_real"].told_with_causal(subject.places["target_is_real"])]
     return [*source, *subject.find_form("target_is_real", x.but(target_is_real=real))]
 
 
 def _padding_is_nothing(subject: Seq2SeqSubject) -> bool:
-    """Whether a pair of which one token each is padding has the logits that it has without these."""
+    """Whether a pair of which one token each is padding has the logits that it has without, no later target counted."""
+    source, target = (torch.arange(6).view(2, 3) % most for most in (subject.source_vocab, subject.vocab))
+    whole = PairInputs(None, source, target)
+    if subject.with_causal and not are_alike(subject, whole, whole.but(target=target[:, :2]), slice(2)):
+        return False
     masks = [name for name in subject.MASKS if subject.has(name)]
     if not masks:
         return True
-    kept = slice(1, None) if subject.sides[:1] == ("left",) else slice(2)
+    kept, lost = (slice(1, None), 0) if subject.sides[:1] == ("left",) else (slice(2), 2)
     real = torch.ones(2, 3, dtype=torch.bool)
-    real[0] = False
-    real[0, kept] = True
-    source, target = (torch.arange(6).view(2, 3) % most for most in (subject.source_vocab, subject.vocab))
-    padded = PairInputs(None, source, target).but(**dict.fromkeys(masks, real))
+    real[0, lost] = False
+    padded = whole.but(**dict.fromkeys(masks, real))
     cut = {name: kept if name in masks else slice(None) for name in subject.MASKS}
     alone = PairInputs(None, source[:1, cut["source_is_real"]], target[:1, cut["target_is_real"]])
     return are_alike(subject, padded, alone, cut["target_is_real"])

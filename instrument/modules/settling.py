@@ -5,7 +5,7 @@ from typing import Any
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
-from headcheck.modules.masks import leaves_open
+from headcheck.modules.masks import CAUSAL_ALONE, leaves_open
 from headcheck.verdict import IF_MEANT, Hint
 
 Candidate = tuple[str, Any]
@@ -47,12 +47,17 @@ def settled_masks(
         # A mask that is no longer given is not wrong any more, and not right either.
         if not all(other.places[name] for name in given) or not is_right(other):
             continue
-        turned = [subject.places[name] for name in given if _says_otherwise(subject, other, name)]
-        if field == "true_means" and all(map(leaves_open, turned)):
+        turned = [name for name in given if _says_otherwise(subject, other, name)]
+        if field == "true_means" and all(_leaves_open(subject, name) for name in turned):
             subject.forms, subject.places = other.forms, other.places
             return found
         return [*notes, Hint(f"a {call} is right with --declare {field}={value}, {IF_MEANT}")]
     return notes
+
+
+def _leaves_open(subject: Any, mask: str) -> bool:
+    """Whether nothing tells what True says: not its name, nor, of a causal mask alone, the padding that it hides."""
+    return leaves_open(str(subject.places[mask])) or subject.lacks(mask) == CAUSAL_ALONE
 
 
 def _says_otherwise(subject: Any, other: Any, mask: str) -> bool:

@@ -17,7 +17,7 @@ from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try, tried_with
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
-from headcheck.modules.weights import NormCall, norms_of, norms_watched
+from headcheck.modules.weights import NormCall, norms_of, norms_watched, widths_of
 from headcheck.recipes import option
 from headcheck.signatures import needed_by
 
@@ -31,8 +31,6 @@ OF_PADDING = ("is_real", "padding_mask", "pad_mask")
 OF_ONE_FORM = ("is_real", "key_padding_mask")
 """Those of them that are (batch, length) everywhere: what raises with one is a slip, if it is no refusal."""
 LONGEST = 48
-WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
-"""Attributes that may say how wide a state is; which of them does is tried."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +145,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         "is_real": "takes no mask of what is padding",
         "left_padding": "is not padded on the left",
         "right_padding": "is not padded on the right",
+        "no_mask": "is given a mask in every call",
         "empty_rows": "takes no sequence of nothing but padding",
         "nan_in_padding": "lets NaN through from padding",
         "positions": "has no positions of its own",
@@ -163,6 +162,8 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.forms = {name: self._first_form(name) for name, place in self.places.items() if place}
+        self.always: frozenset[str] = frozenset()
+        """The masks that are given in every call, hiding nothing where nothing is hidden: None does not work."""
         self.max_length = self.declaration.max_length
         self.d_model = self._width()
 
@@ -207,15 +208,17 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             return self.lacks("is_real")
         if feature == "no_positions":
             return f"{absent}, as declared" if self.declaration.positions else None
-        if feature == "weights":
-            return None if self.module is not None else absent
+        if feature in (gone := {"weights": self.module is None, "no_mask": "is_real" in self.always}):
+            return absent if gone[feature] else None
         if feature in ("pre_norm", "post_norm"):
             known = f"is {self.norm_order}-norm" if self.norm_order else absent
             return self.lacks("weights") or (None if self.norm_order == side else known)
         return super().lacks(feature)
 
-    def masked(self, name: str, is_real: Tensor | None) -> Tensor | None:
-        """A mask in the form in which the module takes it."""
+    def masked(self, name: str, is_real: Tensor | None, states: Tensor) -> Tensor | None:
+        """A mask in the form in which the module takes it, of what is padding in states (batch, length, d_model)."""
+        if is_real is None and name in self.always:
+            is_real = torch.ones(states.shape[:2], dtype=torch.bool)
         if is_real is None or self.places[name] is None:
             return None
         return self.forms[name].of(is_real, self.dtype).to(self.device).contiguous()
@@ -299,7 +302,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             self.forms[name] = form
             problem = problem_of(self, x)
             if problem is None:
-                yield f"{keyword} is given as {form}"
+                yield f"{keyword} is given as {form}{', in every call' if name in self.always else ''}"
                 return
             problems.append(problem)
         if keyword.endswith(OF_PADDING) and any(self._answers(name, x) for x in calls):
@@ -309,7 +312,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             self.forms[name] = self._first_form(name)
             yield f"{keyword} is given as {self.forms[name]}, with which each call raises: {problem}"
             return
-        if name in self.declaration.arguments or self.declaration.mask_rank:
+        if name in self.declaration.arguments or self.declaration.mask_rank or name in self.always:
             raise SubjectError(f"the mask {keyword} does not work ({problem})")
         self.places[name] = None
         yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
@@ -336,11 +339,20 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         """As declared, or the first of the widths in the module that works."""
         if self.declaration.d_model is not None:
             declared: int = self.declaration.d_model
+            self._failure(self.plain(2, 3, declared))
             return declared
-        found = list(dict.fromkeys(_widths(self.parts())))
+        found = widths_of(self.parts())
+        failures = []
         for width in found:
-            if problem_of(self, self.plain(2, 3, width)) is None:
+            failures.append(self._failure(self.plain(2, 3, width)))
+            if failures[-1] is None:
                 return width
+        if found and (asked := self._asked):
+            places = " and ".join(str(self.places[name]) for name in asked)
+            raise SubjectError(
+                f"the module requires {places}, and no plain call works in any form that is tried ({failures[0]}); "
+                "declare mask_rank and mask_kind, or name a module around it"
+            )
         if not found:
             name = type(self.declaration).__name__
             raise SubjectError(
@@ -349,19 +361,30 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             )
         return found[0]
 
+    @property
+    def _asked(self) -> list[str]:
+        """The masks that the module asks for."""
+        needed = needed_by(self.function) or ()
+        return [name for name in self.forms if self.places[name] in needed]
+
+    def _failure(self, x: AnyStates) -> Failure | None:
+        """Why no plain call works; None if one does, if need be with masks that hide nothing where they are asked for."""
+        problem, asked = problem_of(self, x), self._asked
+        if problem is None or not asked:
+            return problem
+        self.always = frozenset(asked)
+        for forms in product(*(self._forms(name) for name in asked)):
+            self.forms.update(zip(asked, forms, strict=True))
+            problem = problem_of(self, x)
+            if problem is None:
+                return None
+        self.always = frozenset()
+        self.forms.update((name, self._first_form(name)) for name in asked)
+        return problem
+
     def plain(self, batch: int, length: int, width: int) -> AnyStates:
         """A plain call of that size."""
         raise NotImplementedError
-
-
-def _widths(parts: list[nn.Module]) -> Iterator[int]:
-    """What may be d_model: said by the module or its norms, attentions and linear layers."""
-    for kind in (nn.MultiheadAttention, nn.LayerNorm, nn.RMSNorm, nn.Module):
-        for part in parts:
-            if not isinstance(part, kind):
-                continue
-            said = [vars(part).get(name) for name in WIDTHS] + [*vars(part).get("normalized_shape", ())][-1:]
-            yield from (width for width in said if type(width) is int and width > 0)
 
 
 def _is_a_part(given: Tensor, states: Tensor) -> bool:
@@ -372,7 +395,6 @@ def _is_a_part(given: Tensor, states: Tensor) -> bool:
 def huge(like: Tensor) -> float:
     """What stands in padding is so many times as large as what is real.
 
-    Scores grow as much, which a mask of -1e9 that is added still covers. Less in float16, which holds 65504: what
-    overflows is NaN, and no mask is to blame.
+    Scores grow as much, which an added -1e9 still covers. Less in float16: what overflows is no mask's fault.
     """
     return min(1e4, math.sqrt(math.sqrt(torch.finfo(like.dtype).max)))

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import LOW_PRECISION
+from headcheck.errors import SubjectError
 from headcheck.signatures import left_at_defaults, not_recognised
-from headcheck.verdict import Hint
+from headcheck.verdict import IF_MEANT, Hint
 
 if TYPE_CHECKING:  # It imports this module.
     from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
@@ -40,9 +41,10 @@ def different(subject: Any) -> Tensor:
 def are_alike(
     subject: Any, one: Any, other: Any, kept: slice = slice(None), among: slice = slice(None)
 ) -> bool:
-    """Whether the first sequences of two calls have the same logits, at `kept` in one and `among` in the other."""
+    """Whether the first sequences of two calls have the same finite logits, at `kept` in one and `among` in the other."""
     try:
-        return not subject.close(subject(one)[:1, kept], subject(other)[:1, among], other).broken
+        found, expected = subject(one)[:1, kept], subject(other)[:1, among]
+        return bool(expected.isfinite().all()) and not subject.close(found, expected, other).broken
     except (LawBroken, NotApplicable):
         return False
 
@@ -88,7 +90,7 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
 
 def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:
     """Whether padding behind a sequence changes nothing, nor what stands in padding before it, nor later tokens."""
-    if subject.lacks("is_real"):
+    if subject.lacks("is_real") and not subject.with_causal:
         return True
     tokens, real = different(subject), torch.tensor([[True, True, False], [True, True, True]])
     right = plain.but(tokens=tokens, is_real=real)
@@ -97,6 +99,8 @@ def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:
     alone = plain.but(tokens=tokens[:, :2])
     if not are_alike(subject, plain.but(tokens=tokens), alone, slice(2)):
         return False
+    if subject.lacks("is_real"):
+        return True
     return ("right" not in subject.sides or are_alike(subject, right, alone, slice(2))) and (
         "left" not in subject.sides or are_alike(subject, left, other, slice(1, None), slice(1, None))
     )
@@ -111,9 +115,23 @@ def of_axes_and_masks(subject: CausalLMSubject, plain: TokenInputs) -> list[Hint
         pass
     tokens = different(subject)
     whole, prefix = plain.but(tokens=tokens), plain.but(tokens=tokens[:, :2])
-    if "is_real" in subject.required and not are_alike(subject, whole, prefix, slice(2)):
-        return [Hint(HOLDS_THE_CAUSAL_ONE.format(subject.places["is_real"]))]
-    return []
+    if subject.with_causal or are_alike(subject, whole, prefix, slice(2)):
+        return []
+    for fields in ({"causal_mask": True}, {"causal_mask": True, "true_means": "padding"}):
+        try:
+            told = type(subject)(
+                subject.declaration.but(**fields), dtypes=subject.dtypes, device=subject.device
+            )
+        except SubjectError:
+            continue
+        if told.with_causal and are_alike(told, whole, prefix, slice(2)):
+            declared = " ".join(f"--declare {name}={value}" for name, value in fields.items())
+            return [Hint(f"a plain call is right with {declared}, {IF_MEANT}")]
+    return (
+        [Hint(HOLDS_THE_CAUSAL_ONE.format(subject.places["is_real"]))]
+        if "is_real" in subject.required
+        else []
+    )
 
 
 def _apart(subject: CausalLMSubject, *, turned: bool) -> bool:

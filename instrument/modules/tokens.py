@@ -14,7 +14,16 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import Cropped, OfSomeLength
-from headcheck.modules.masks import RANKS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.masks import (
+    CAUSAL_ALONE,
+    RANKS,
+    SIDES,
+    SQUARE,
+    MaskForm,
+    MaskKind,
+    forms_to_try,
+    tried_with,
+)
 from headcheck.modules.noise import measured
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
@@ -127,11 +136,16 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
 
     MASKS: ClassVar[tuple[str, ...]] = ()
     """The arguments that are masks of what is padding."""
+    MAY_HOLD_CAUSAL: ClassVar[str] = ""
+    """That of them which may hold the causal mask, too."""
+
+    @property
+    def with_causal(self) -> bool:
+        """Whether it does."""
+        return False
 
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
-        masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
-        self.forms = {name: next(self._forms(name)) for name in masks}
         self.max_length = self.declaration.max_length
         self.unseen: int | None = None
         """The token that was found to be padding to the module, by what it changes."""
@@ -142,6 +156,8 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
             if place is not None and place in asked and asked[place].default is Parameter.empty
         )
         """The arguments that the module does not do without."""
+        masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
+        self.forms = {name: next(self._forms(name)) for name in masks}
 
     @property
     def tables(self) -> list[nn.Embedding]:
@@ -175,14 +191,15 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
 
     def lacks(self, feature: str) -> str | None:
         side, _, rest = feature.partition("_")
+        if feature == self.MAY_HOLD_CAUSAL and self.with_causal and self.forms[feature].rank == min(SQUARE):
+            return CAUSAL_ALONE
         if feature in self.MASKS and not self.sides:
             return f"{self.FEATURES[feature]}, as declared"
         if feature in self.MASKS and self.declaration.pad_token is not None:
             return None
-        if feature == "pad":
-            return None if self.pad is not None else self.FEATURES[feature]
-        if feature in UNDECLARED:
-            return None if getattr(self.declaration, feature) else UNDECLARED[feature]
+        if feature == "pad" or feature in UNDECLARED:
+            there = self.pad is not None if feature == "pad" else getattr(self.declaration, feature)
+            return None if there else {**UNDECLARED, **self.FEATURES}[feature]
         if rest == "padding" and side in SIDES:
             absent = next((reason for mask in self.MASKS if (reason := self.lacks(mask))), None)
             return absent or (None if side in self.sides else self.FEATURES[feature])
@@ -226,17 +243,24 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         place = str(self.places[argument])
         others = [each for name, each in self.places.items() if each and name.endswith("is_real")]
         # One with more axes may be added to the scores.
-        return forms_to_try(self.declaration, place, (2,) if place == "mask" else RANKS, others)
+        ranks = (2,) if place == "mask" and argument not in self.required else RANKS
+        if argument == self.MAY_HOLD_CAUSAL and self.with_causal:
+            ranks = SQUARE
+        return forms_to_try(self.declaration, place, ranks, others)
 
-    def form_what_is_required(self, plain: AnyInputs) -> None:
-        """Masks that are always given have the first forms in which a plain call works, if need be not all one form."""
+    def form_what_is_required(self, plain: AnyInputs) -> bool:
+        """Masks that are always given have the first forms in which a plain call works, if need be not all one form.
+
+        Whether one works, or none is always given.
+        """
         masks = [name for name in self.required if name in self.forms]
         forms_of = [[*self._forms(name)] for name in masks]
         for x in (plain, plain.picked(torch.arange(2))) if masks else ():
             for forms in chain(zip(*forms_of, strict=True), product(*forms_of)):
                 self.forms.update(zip(masks, forms, strict=True))
                 if problem_of(self, x) is None:
-                    return
+                    return True
+        return not masks
 
     def logits_in(self, returned: Any, shape: tuple[int, ...]) -> Tensor:
         """The logits of a call, of which the first axes are known."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.autograd.graph import Node
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Norms by the statistics of a batch: other in training, affine in evaluation."""
+WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
+"""Attributes that may say how wide a state is; which of them does is tried."""
 RATES = ("dropout", "dropout_p", "attn_dropout", "attention_dropout")
 """Rates of dropout by their usual names, which a class may have for all of its modules."""
 
@@ -133,3 +136,15 @@ def set_dropout(module: nn.Module, rate: float) -> None:
     """Set every rate of dropout."""
     for part, name in [*rates_of_dropout(module)]:
         setattr(part, name, rate)
+
+
+def widths_of(parts: list[nn.Module]) -> list[int]:
+    """What may be d_model: said by the module or its norms, attentions and linear layers, each once."""
+    found: dict[int, None] = {}
+    for kind in (nn.MultiheadAttention, nn.LayerNorm, nn.RMSNorm, nn.Module):
+        for part in parts:
+            if not isinstance(part, kind):
+                continue
+            said = chain(map(vars(part).get, WIDTHS), [*vars(part).get("normalized_shape", ())][-1:])
+            found |= {width: None for width in said if type(width) is int and width > 0}
+    return [*found]

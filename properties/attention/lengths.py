@@ -1,6 +1,6 @@
 """How many keys each sequence has, said by a number: those behind them are none."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import torch
@@ -12,7 +12,7 @@ from headcheck.attention.loud import with_loud_slots
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised, refused_on_purpose
 from headcheck.comparison import Comparison, NotApplicable, within
-from headcheck.given import alternately, at_least, at_most
+from headcheck.given import alternately, at_least, at_most, one_of
 from headcheck.laws import law
 
 LENGTHS = "a batch of sequences of several lengths, as of valid_lens, cache_seqlens, key_value_seq_lengths"
@@ -29,9 +29,15 @@ def _of_several_lengths(attention: AttentionSubject, x: Inputs) -> Inputs:
     Every query sees one, but for one case in two: there the first queries of a causal call may stand before all keys.
     """
     random = Random(x.case.seed)
-    from_the_end = x.is_causal and attention.alignment == "bottom-right"
+    of_order = x.is_causal or x.window is not None or x.alibi_slopes is not None
+    from_the_end = of_order and attention.alignment == "bottom-right"
     # Where there are as many keys as queries, a length may say which of both are padding.
-    may_be_fewer = x.q_len != x.kv_len and attention.declaration.rectangular in (None, True)
+    may_be_fewer = (
+        x.q_len != x.kv_len
+        and attention.declaration.rectangular in (None, True)
+        and x.window is None
+        and x.alibi_slopes is None
+    )
     fewer_than_queries = may_be_fewer and x.case.seed % 2 == 0
     least = min(x.q_len, x.kv_len) if from_the_end and not fewer_than_queries else 1
     if least == x.kv_len or x.batch < 1:
@@ -59,6 +65,17 @@ def _against_the_oracle(attention: AttentionSubject, x: Inputs) -> Comparison:
     return within(found, expected, lambda: attention.bound(x), "output, where key_lengths are given")
 
 
+def _output_and_log_sum_exp(
+    attention: AttentionSubject, x: Inputs, output: Callable[[AttentionSubject, Inputs], Comparison]
+) -> Iterator[Comparison]:
+    """The output of these queries by `output`, and the log-sum-exp where it is returned."""
+    yield output(attention, x)
+    if attention.has("log_sum_exp"):
+        exact = x.problem.attended.log_sum_exp
+        found = torch.where(_asked(x), attention.log_sum_exp(x).to(exact), exact)
+        yield within(found, exact, lambda: attention.log_sum_exp_bound(x), "log-sum-exp")
+
+
 def _or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
     """The same, where both together are not refused on purpose."""
     try:
@@ -78,12 +95,7 @@ def _or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
 )
 def a_sequence_has_as_many_keys_as_is_said(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """With key_lengths the output, and the log-sum-exp, are those of the first keys of each sequence."""
-    x = _of_several_lengths(attention, x)
-    yield _against_the_oracle(attention, x)
-    if attention.has("log_sum_exp"):
-        exact = x.problem.attended.log_sum_exp
-        found = torch.where(_asked(x), attention.log_sum_exp(x).to(exact), exact)
-        yield within(found, exact, lambda: attention.log_sum_exp_bound(x), "log-sum-exp")
+    return _output_and_log_sum_exp(attention, _of_several_lengths(attention, x), _against_the_oracle)
 
 
 @law(
@@ -125,6 +137,34 @@ def key_lengths_beside_a_mask_hide_what_either_hides(attention: AttentionSubject
 def key_lengths_with_is_causal_end_at_the_last_key(attention: AttentionSubject, x: Inputs) -> Comparison:
     """With is_causal key_lengths move the diagonal where it is counted from the last key; or both are refused."""
     return _or_refused(attention, _of_several_lengths(attention, x))
+
+
+@law(
+    source=LENGTHS,
+    formula="a window and lengths: query i stands at key i, or at i + lengths_b - q_len",
+    guards="A window counted from the end of the buffer, where the diagonal is counted from the length.",
+    needs=("key_lengths", "window"),
+    given=(no_mask, one_of("window", (1, 0), (2, 1), (0, 0), (3, None), (8, 8)), without("alibi"), _ROOM),
+    share=0.5,
+)
+def key_lengths_with_a_window_end_at_the_last_key(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """With a window key_lengths move it where it is counted from the last key; or both are refused."""
+    return _or_refused(attention, _of_several_lengths(attention, x))
+
+
+@law(
+    source=LENGTHS,
+    formula="s_ij - m |p_i - j| with lengths: p_i = i, or i + lengths_b - q_len",
+    guards="ALiBi counted from the end of the buffer: what moves all scores of a row shows in the log-sum-exp alone.",
+    needs=("key_lengths", "alibi"),
+    given=(no_mask, one_of("alibi", True), without("window"), _ROOM),
+    share=0.5,
+)
+def key_lengths_with_slopes_end_at_the_last_key(
+    attention: AttentionSubject, x: Inputs
+) -> Iterator[Comparison]:
+    """With slopes key_lengths move the places of the queries where they are counted from the last key."""
+    return _output_and_log_sum_exp(attention, _of_several_lengths(attention, x), _or_refused)
 
 
 @law(

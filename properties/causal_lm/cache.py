@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least
@@ -110,15 +111,22 @@ def a_cache_for_many_is_a_cache_for_each(model: CausalLMSubject, x: TokenInputs)
     guards="A mask cut to the new tokens where there is a cache, positions that count padding (CCH-06: x-transformers "
     "5a7b03f).",
     needs=("padded_step",),
-    given=(at_least(length=2),),
+    given=(at_least(length=3),),
 )
 def a_left_padded_prompt_is_continued_as_if_it_were_alone(
     model: CausalLMSubject, x: TokenInputs
-) -> Comparison:
+) -> Iterator[Comparison]:
     """With padding before a prompt, what is decoded after it has the logits of the sequence without padding."""
     padded, count = _padded_before(model, x)
-    found = model.in_steps(padded, [count + x.cut, *[1] * (x.length - x.cut)])
-    return model.close(found[:, count:], model(x), x)
+    for found in _continued(model, padded, count + min(x.cut, x.length - 2)):
+        yield model.close(found[:, count:], model(x), x)
+
+
+def _continued(model: CausalLMSubject, padded: TokenInputs, first: int) -> Iterator[Tensor]:
+    """The logits where so many tokens are given first and the rest one by one, or as many at once as may be."""
+    rest = padded.tokens.shape[1] - first
+    for sizes in [[1] * rest] + ([model.pieces(rest)] if rest > 1 and model.has("cached_chunks") else []):
+        yield model.in_steps(padded, [first, *sizes])
 
 
 def _padded_before(model: CausalLMSubject, x: TokenInputs) -> tuple[TokenInputs, int]:
@@ -137,19 +145,19 @@ def _padded_before(model: CausalLMSubject, x: TokenInputs) -> tuple[TokenInputs,
     formula="f([pad, x])[real] = f(x) without position_ids: f([pad, prefix]), then f(rest | cache) = f(prefix + rest)",
     guards="Default positions that are counted by the mask in one pass, and by the length of the cache after it.",
     needs=("padded_step",),
-    given=(at_least(length=2),),
+    given=(at_least(length=3),),
     share=0.5,
 )
 def positions_that_are_left_out_are_counted_beside_a_cache_too(
     model: CausalLMSubject, x: TokenInputs
-) -> Comparison:
+) -> Iterator[Comparison]:
     """Where a padded prompt needs no positions in one pass, as the model counts them, it needs none with a cache."""
     with positions_left_out(model):
         padded, count = _padded_before(model, x)
         if model.close(model(padded)[:, count:], model(x), x).broken:
             raise NotApplicable("is told the positions behind padding")
-        found = model.in_steps(padded, [count + x.cut, *[1] * (x.length - x.cut)])
-        return model.close(found[:, count:], model(x), x)
+        for found in _continued(model, padded, count + min(x.cut, x.length - 2)):
+            yield model.close(found[:, count:], model(x), x)
 
 
 @law(

@@ -115,7 +115,7 @@ def what_stands_in_padding_does_not_matter(model: CausalLMSubject, x: TokenInput
     source=PADDED,
     formula="f(x, all real) = f(x)",
     guards="A mask path and a path without a mask that differ.",
-    needs=("is_real",),
+    needs=("is_real", "no_mask"),
 )
 def a_mask_of_nothing_changes_nothing(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """Saying that all tokens are real is saying nothing."""

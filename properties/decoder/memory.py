@@ -108,7 +108,7 @@ def no_gradient_goes_to_padding_of_the_memory(module: DecoderSubject, x: Decoder
     source="a mask says which states there are; the others are a way of making a batch rectangular",
     formula="f(x, memory, all real) = f(x, memory)",
     guards="A mask path and a path without a mask that differ.",
-    needs=("memory_is_real",),
+    needs=("memory_is_real", "no_memory_mask"),
     given=(having(memory_padding="none"),),
 )
 def a_mask_of_nothing_in_the_memory_changes_nothing(module: DecoderSubject, x: DecoderInputs) -> Comparison:

@@ -1,6 +1,5 @@
 """The gradients of a module's weights and of its input, held against what small steps show."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -11,19 +10,11 @@ from headcheck.comparison import Comparison, NotApplicable, require_gradients, w
 from headcheck.given import one_in
 from headcheck.laws import law
 from headcheck.modules.noise import scaled
+from headcheck.modules.slopes import COARSE, direction, held
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
 from headcheck.modules.training import in_either_mode, trained_with_dropout
 from headcheck.roles import LARGER
 
-STEP, WIDER_STEP = 1e-5, 3e-3
-"""Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10. The wider is for
-modules with a part in float32, as a norm or rotary angles: rounding is off by 1e-7 there, and curvature by 1e-5."""
-MARGIN = 16.0
-"""The distance between the slopes of two steps is a measure of the error of both, not a bound."""
-NEAR = 1e-6
-"""The share of the gradient that no slope tells: both slopes may happen to be off alike."""
-COARSE, COARSER = 1e-3, 2e-2
-"""The share of the gradient up to which a slope is measured well enough, by either step."""
 LONG = 33
 
 AnyCase = TypeVar("AnyCase", bound=ModuleCase)
@@ -53,7 +44,7 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
     module.require_a_graph(output)
     generator = x.generator("direction")
     cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    steps = [_direction(each, generator) for each in weights]
+    steps = [direction(each, generator) for each in weights]
     found = module.clock.call(
         torch.autograd.grad, output, weights, cotangent.to(output), materialize_grads=True
     )
@@ -63,7 +54,7 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
         with scaled(weights, [1 + size * step for step in steps]):
             return (module(x).cpu().double() * cotangent).sum()
 
-    return _held(
+    return held(
         torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the weights"
     )
 
@@ -85,7 +76,7 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
     module.require_a_graph(output)
     generator = x.generator("direction")
     cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    steps = {name: _direction(each, generator) for name, each in given.items()}
+    steps = {name: direction(each, generator) for name, each in given.items()}
     found = module.clock.call(
         torch.autograd.grad, output, [*leaves.values()], cotangent.to(output), materialize_grads=True
     )
@@ -97,7 +88,7 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
         there = x.but(**{name: each * (1 + size * steps[name]) for name, each in given.items()})
         return (module(there).double() * cotangent).sum()
 
-    return _held(
+    return held(
         torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the input"
     )
 
@@ -124,6 +115,48 @@ def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: Mo
     )
 
 
+@law(
+    source="Srivastava et al. 2014, section 5.1: backpropagation for a case is done on its thinned network",
+    formula="f drawn with one seed: <df/dw, w d> = (f(w (1 + h d)) - f(w (1 - h d))) / 2h, d random",
+    guards="A backward of one's own that takes the weights as they were before dropout, or scales them otherwise.",
+    needs=("module",),
+    share=0.25,
+    roles=LARGER,
+)
+def gradients_of_a_draw_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """In training with dropout, the gradient is the slope of what the same seed draws at other weights."""
+    require_gradients(module.declaration.gradients)
+    trained = trained_with_dropout(module)
+    output = _drawn(trained, x, 1)
+    if torch.equal(output, _drawn(trained, x, 2)) or not torch.equal(output, _drawn(trained, x, 1)):
+        raise NotApplicable("in training nothing is drawn, or not with torch's generator alone")
+    trained.require_a_graph(output)
+    weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
+    generator = x.generator("direction")
+    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    steps = [direction(each, generator) for each in weights]
+    found = trained.clock.call(
+        torch.autograd.grad, output, weights, cotangent.to(output), materialize_grads=True
+    )
+    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
+
+    def moved(size: float) -> Tensor:
+        with scaled(weights, [1 + size * step for step in steps]), torch.no_grad():
+            return (_drawn(trained, x, 1).cpu().double() * cotangent).sum()
+
+    return held(torch.stack(parts), moved, (module.bound(x), cotangent), "gradient of what was drawn")
+
+
+def _drawn(trained: ModuleSubject[ModuleInputs], x: ModuleInputs, seed: int) -> Tensor:
+    """The output that a seed draws. NotApplicable: it is not computed in training."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        try:
+            return trained.output(x)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"is not computed in training with dropout: {refusal}") from refusal
+
+
 def _of_a_draw(
     trained: ModuleSubject[ModuleInputs], x: ModuleInputs, seed: int, seed_of_backward: int
 ) -> tuple[Tensor, Tensor]:
@@ -148,30 +181,3 @@ def _of_a_draw(
         trained.clock.call(output.backward, cotangent.to(output))
     found = [torch.zeros_like(each) if each.grad is None else each.grad.to_dense() for each in weights]
     return output.detach().clone(), torch.cat([each.flatten() for each in found])
-
-
-def _held(
-    parts: Tensor, moved: Callable[[float], Tensor], rounded: tuple[float, Tensor], what: str
-) -> Comparison:
-    """The sum of the parts against the slope of `moved` at 0.
-
-    rounded: how far each number of the output is off by rounding, and by what it is multiplied in `moved`. By the small
-    step all may be off in one direction; by the wider one they are taken to be off in any.
-    """
-    noise, cotangent = rounded
-    for step, share, order in ((STEP, COARSE, 1), (WIDER_STEP, COARSER, 2)):
-        here, ahead, behind, far_ahead, far_behind = (moved(n * step) for n in (0, 1, -1, 2, -2))
-        slope, wider = (ahead - behind) / (2 * step), (far_ahead - far_behind) / (4 * step)
-        # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
-        bend = (ahead - 2 * here + behind) / step
-        rounding = noise * float(torch.linalg.vector_norm(cotangent, order)) / step
-        limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding
-        size = float(parts.abs().sum() + slope.abs())
-        if limit <= share * size:
-            return within(parts.sum(), slope, max(limit, NEAR * size), what)
-    raise NotApplicable("the module computes too coarsely for a slope to be measured")
-
-
-def _direction(weight: Tensor, generator: torch.Generator) -> Tensor:
-    drawn = torch.rand(weight.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return drawn.to(weight.device, weight.dtype)

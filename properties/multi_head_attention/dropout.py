@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
+from headcheck.modules.multi_head.oracle import GIVEN
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.slopes import direction, held
 
 CALLS, FEW = 400, 8
 SIGMAS = 8.0
@@ -35,6 +37,36 @@ def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> C
         return at_half
     # What is computed where the module is made, such as a factor, is right at the rates that it was made with.
     return _mean(attention, x, along, None, 2 * CALLS)
+
+
+@law(
+    source="Srivastava et al. 2014, section 5.1: backpropagation for a case is done on its thinned network",
+    formula="f drawn with one seed: <df/dx, x d> = (f(x (1 + h d)) - f(x (1 - h d))) / 2h, x = (q, k, v), d random",
+    guards="A backward of one's own that takes the weights as they were before dropout for the gradient of the values.",
+    needs=("dropout",),
+    share=0.25,
+)
+def gradients_of_a_draw_are_slopes(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """In training with dropout, the gradient of the inputs is the slope of what the same seed draws beside them."""
+    require_gradients(attention.declaration.gradients)
+    given = {name: each for name in GIVEN if (each := getattr(x, name)) is not None}
+    cotangent = x.random("cotangent", *x.query.shape)
+    generator = torch.Generator().manual_seed(x.case.seed)
+    steps = {name: direction(each, generator) for name, each in given.items()}
+    noise = attention.bound(x)  # In training it would be what is drawn.
+    with attention.training(x, 0.5):
+
+        def moved(size: float) -> Tensor:
+            there = x.but(**{name: each * (1 + size * steps[name]) for name, each in given.items()})
+            torch.default_generator.manual_seed(x.case.seed)
+            return (attention(there).nan_to_num() * cotangent).sum()
+
+        if not torch.equal(moved(0), moved(0)):
+            raise NotApplicable("two calls with one seed do not draw the same")
+        torch.default_generator.manual_seed(x.case.seed)
+        found = attention.gradients(x, cotangent)
+        parts = torch.stack([(found[name] * each * steps[name]).sum() for name, each in given.items()])
+        return held(parts, moved, (noise, cotangent), "gradient of what was drawn")
 
 
 def _mean(

@@ -11,7 +11,7 @@ from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.asking import answer_beside_causal, with_numbers_added
 from headcheck.modules.multi_head.cases import MultiHeadInputs
-from headcheck.modules.multi_head.finding import without_keys
+from headcheck.modules.multi_head.finding import without_keys, without_keys_by_both
 from headcheck.modules.multi_head.masks import can_say
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
@@ -198,7 +198,7 @@ def under_a_causal_mask_later_tokens_do_not_matter(
     source=FORMS,
     formula="f(x, all True) = f(x)",
     guards="A path with a mask and a path without that differ, or an inverted mask.",
-    needs=("attn_mask",),
+    needs=("attn_mask", "no_mask"),
     given=(having(mask="none"),),
 )
 def a_mask_of_nothing_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
@@ -364,15 +364,17 @@ def _evenly(x: MultiHeadInputs) -> MultiHeadInputs:
 )
 def a_query_without_keys_gives_what_is_declared(
     attention: MultiHeadSubject, x: MultiHeadInputs
-) -> Comparison:
+) -> Iterator[Comparison]:
     """A query that may attend to nothing gives the output's bias alone, unless empty_rows is declared otherwise."""
     declared = attention.declaration.empty_rows
     if declared == "undefined":
         raise NotApplicable("what a query without keys gives is declared undefined")
-    dead = _dead(attention, x)
-    lost = ~attention.visible(dead).any(dim=-1).any(dim=1).expand(x.query.shape[:2])
-    expected = attention.exact(_evenly(dead)) if declared == "mean" else attention.exact(dead)
-    if declared == "nan":
-        expected = torch.full_like(expected, torch.nan)
-    found = attention(dead)[lost]
-    return within(found, expected[lost], attention.bound(x), "output of a query without keys")
+    for dead in (_dead(attention, x), without_keys_by_both(attention, x)):
+        if dead is None:
+            continue
+        lost = ~attention.visible(dead).any(dim=-1).any(dim=1).expand(x.query.shape[:2])
+        expected = attention.exact(_evenly(dead)) if declared == "mean" else attention.exact(dead)
+        if declared == "nan":
+            expected = torch.full_like(expected, torch.nan)
+        found = attention(dead)[lost]
+        yield within(found, expected[lost], attention.bound(x), "output of a query without keys")

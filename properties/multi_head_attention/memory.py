@@ -43,6 +43,25 @@ def strided_inputs_change_nothing(attention: MultiHeadSubject, x: MultiHeadInput
 
 @law(
     source="a tensor is its numbers",
+    formula="f(X, X[:, :n]) and f(X, X[:, :1] for all): as of copies of the keys",
+    guards="Self-attention told by the address: keys that are a view of the query's first tokens are not read.",
+    needs=("cross",),
+    given=(having(mode="cross", mask="none", padding=False), at_least(q_len=3)),
+    share=0.5,
+)
+def keys_that_begin_where_the_query_does_are_keys(
+    attention: MultiHeadSubject, x: MultiHeadInputs
+) -> Iterator[Comparison]:
+    """Keys that are a view of the query, of its first tokens or of one for all, are what their copies are."""
+    x = x.masked(None).but(is_real=None)
+    first, one = x.query[:, : x.query.shape[1] // 2 + 1], x.query[:, :1].expand_as(x.query)
+    for keys in (first, one):
+        plain = x.but(key=keys.clone(), value=None)
+        yield attention.close(attention(plain.but(key=keys)), attention(plain), plain)
+
+
+@law(
+    source="a tensor is its numbers",
     formula="f(x; M[:n, :n]) = f(x; its copy)",
     guards="A mask that is cut out of a buffer for the longest sequence, and read as if it were contiguous.",
     given=(one_of("mask", "causal", "random", "by-head", "keys"), at_least(q_len=2, kv_len=2)),

@@ -161,7 +161,7 @@ def no_gradient_goes_to_padding(module: Module, x: StateInputs) -> Comparison:
     source=PADDED,
     formula="f(x, all real) = f(x)",
     guards="A mask path and a path without a mask that differ (pytorch 105202).",
-    needs=("is_real",),
+    needs=("is_real", "no_mask"),
     given=(having(padding="none"),),
     roles=STATES,
 )

@@ -1,5 +1,6 @@
 """Sequences of several lengths side by side, each said by a number."""
 
+import math
 from typing import Any
 
 import torch
@@ -132,6 +133,36 @@ def first_place_not_below_zero(call: Call) -> Tensor | None:
 
 
 @fault(
+    "Aligned at the last key, the window is counted from the end of the buffer.",
+    breaks="lengths/key-lengths-with-a-window-end-at-the-last-key",
+    naive="PATH",
+    when=("key_lengths", "window"),
+    features=(*LENGTHS, "window"),
+    declares={"causal": "bottom-right"},
+)
+def window_from_the_end_of_the_buffer(call: Call) -> Any:
+    def window(call: Call) -> Tensor | None:
+        return _window(call, torch.full((call.batch, 1, 1, 1), call.kv_len - call.q_len))
+
+    return clean.attention(call, causal=_causal, window=window)
+
+
+@fault(
+    "ALiBi is counted from the end of the buffer: under the diagonal the log-sum-exp alone shows it.",
+    breaks="lengths/key-lengths-with-slopes-end-at-the-last-key",
+    naive="PATH",
+    when=("key_lengths", "alibi_slopes", "return_lse"),
+    features=(*LENGTHS, "alibi_slopes", "return_lse"),
+    declares={"causal": "bottom-right", "always": {"is_causal": True}, "rectangular": "only-one-query"},
+)
+def slopes_from_the_end_of_the_buffer(call: Call) -> Any:
+    def alibi(call: Call, scores: Tensor) -> Tensor:
+        return _lowered(call, scores, torch.full((call.batch, 1, 1, 1), call.kv_len - call.q_len))
+
+    return clean.attention(call.but(is_causal=True), causal=_causal, alibi=alibi)
+
+
+@fault(
     "The backward pass takes the keys of all slots.",
     breaks="lengths/gradients-end-at-the-length",
     naive="GR",
@@ -143,12 +174,40 @@ def backward_without_lengths(call: Call) -> Any:
     return whole + (right - whole).detach()
 
 
-@variant("Aligned at the last key of each sequence.", features=LENGTHS, declares={"causal": "bottom-right"})
-def aligned_at_each_last_key(call: Call) -> Any:
-    def causal(call: Call) -> Tensor | None:
-        if not call.is_causal:
-            return None
-        lengths = torch.full((call.batch,), call.kv_len) if call.key_lengths is None else call.key_lengths
-        return call.distance() <= (lengths - call.q_len)[:, None, None, None]
+def _first(call: Call) -> Tensor:
+    """At which key the first query stands (batch, 1, 1, 1), aligned at the last key of each sequence."""
+    lengths = torch.full((call.batch,), call.kv_len) if call.key_lengths is None else call.key_lengths
+    return (lengths - call.q_len)[:, None, None, None]
 
-    return clean.attention(call, causal=causal)
+
+def _causal(call: Call) -> Tensor | None:
+    return call.distance() <= _first(call) if call.is_causal else None
+
+
+def _window(call: Call, first: Tensor) -> Tensor | None:
+    if call.window is None:
+        return None
+    left, right = (math.inf if side is None else side for side in call.window)
+    distance = call.distance() - first
+    return (distance >= -left) & (distance <= right)
+
+
+def _lowered(call: Call, scores: Tensor, first: Tensor) -> Tensor:
+    if call.alibi_slopes is None:
+        return scores
+    slopes = call.alibi_slopes.to(scores.dtype)[:, None, None]
+    return scores - slopes * (call.distance() - first).abs()
+
+
+@variant(
+    "Aligned at the last key of each sequence, windows and slopes too.",
+    features=(*LENGTHS, "window", "alibi_slopes", "return_lse"),
+    declares={"causal": "bottom-right"},
+)
+def aligned_at_each_last_key(call: Call) -> Any:
+    return clean.attention(
+        call,
+        causal=_causal,
+        window=lambda call: _window(call, _first(call)),
+        alibi=lambda call, scores: _lowered(call, scores, _first(call)),
+    )

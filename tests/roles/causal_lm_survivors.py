@@ -17,6 +17,7 @@ from tests.roles.causal_lm import (
     Memory,
     Small,
     Torch,
+    TransformersLike,
     attention_in_bfloat16,
     linear_attention,
     reference_rotary,
@@ -413,3 +414,27 @@ def layers_left_out_at_random() -> nn.Module:
             return super().forward(tokens, is_real, cache) * self.scale
 
     return Right()
+
+
+@wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW)
+def undropped_on_the_way_back() -> nn.Module:
+    return redrawn.with_an_undropped_gradient(Small(), "head")
+
+
+@wrong(
+    "Positions that are counted by the mask are cut to the last one beside a cache: a chunk has one place.",
+    breaks="cache/positions-that-are-left-out-are-counted-beside-a-cache-too",
+)
+class OnePlaceForAChunk(TransformersLike):
+    def forward(  # type: ignore[override]  # the signature is the point
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool = False,
+    ) -> Any:
+        if position_ids is None and attention_mask is not None:
+            counted = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+            position_ids = counted if past_key_values is None else counted[:, -1:].expand_as(input_ids)
+        return super().forward(input_ids, attention_mask, position_ids, past_key_values, use_cache)

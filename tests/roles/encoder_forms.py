@@ -146,3 +146,16 @@ def first_layer_left_out() -> nn.Module:
             return self.norm(x)
 
     return Wrong()
+
+
+@right("A mask of ones and zeros that may not be None, as in the Annotated Transformer's descendants.")
+def a_mask_in_every_call() -> nn.Module:
+    class Right(Block):
+        def hide(self, scores: Tensor, is_real: Tensor | None) -> Tensor:
+            assert is_real is not None
+            return scores.masked_fill(is_real.unsqueeze(1) == 0, -1e9)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x, mask.view(len(x), 1, -1))
+
+    return Right()

@@ -191,3 +191,8 @@ def maximum_begins_at_zero() -> nn.Module:
             return softmax_from_zero(scores)
 
     return Wrong()
+
+
+@wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW)
+def undropped_on_the_way_back() -> nn.Module:
+    return redrawn.with_an_undropped_gradient(Block(), "w_o")

@@ -436,3 +436,58 @@ class OneHeadIsTheOutput(Plain):
         super().__init__(d_model, num_heads)
         if num_heads == 1:
             self.w_o = nn.Identity()
+
+
+class _Undropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, v: Tensor, kept: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, v, kept)
+        return (weights * kept) @ v
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> Any:
+        weights, v, kept = ctx.saved_tensors
+        (grad,) = sent
+        return (grad @ v.mT) * kept, weights.mT @ grad, None
+
+
+@wrong(
+    "In training the gradient of the values is made of the weights as they were before dropout.",
+    breaks="dropout/gradients-of-a-draw-are-slopes",
+)
+class UndroppedOnTheWayBack(Plain):
+    dropout = 0.1
+
+    def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
+        kept = torch.nn.functional.dropout(torch.ones_like(weights), self.dropout, self.training)
+        found: Tensor = _Undropped.apply(weights, v, kept)
+        return found
+
+
+@wrong(
+    "Whether it is self-attention is told by the address: keys that begin where the query does are not read.",
+    breaks="memory/keys-that-begin-where-the-query-does-are-keys",
+)
+class SelfByTheAddress(Plain):
+    def projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if query.data_ptr() == key.data_ptr() == value.data_ptr():
+            key = value = query
+        return super().projected(query, key, value)
+
+
+@wrong(
+    "Queries without keys are looked for in each mask alone: of two masks that hide all keys together they give NaN.",
+    breaks="masks/a-query-without-keys-gives-what-is-declared",
+)
+class WithoutKeysByEachMask(Full):
+    def biases(
+        self, raw: Tensor, mask: Tensor | None, key_mask: Tensor | None, causal: bool, asked: bool
+    ) -> list[Tensor]:
+        found = super().biases(raw, mask, key_mask, causal, asked)
+        self.lost = torch.zeros_like(raw[..., :1], dtype=torch.bool)
+        for each in found:
+            self.lost = self.lost | each.isneginf().all(dim=-1, keepdim=True)
+        return found
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores.masked_fill(self.lost, 0.0), dim=-1).masked_fill(self.lost, 0.0)

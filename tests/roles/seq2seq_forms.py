@@ -35,3 +35,22 @@ class Apart(nn.Module):
 )
 def masks_of_three_axes_beside_two_heads() -> nn.Module:
     return Apart()
+
+
+@right("torch's own transformer, with the causal mask of (length, length) that its caller makes.")
+def causal_mask_of_the_callers() -> nn.Module:
+    class Right(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source_table, self.target_table = nn.Embedding(SOURCES, 8), nn.Embedding(TARGETS, 8)
+            self.places, self.head = nn.Embedding(80, 8), nn.Linear(8, TARGETS)
+            self.transformer = nn.Transformer(8, 2, 1, 1, 16, 0.0, batch_first=True)
+
+        def forward(self, source: Tensor, target: Tensor, tgt_mask: Tensor) -> Tensor:
+            read, written = (
+                table(tokens) + self.places.weight[: tokens.shape[1]]
+                for table, tokens in ((self.source_table, source), (self.target_table, target))
+            )
+            return self.head(self.transformer(read, written, tgt_mask=tgt_mask))
+
+    return Right()

@@ -141,3 +141,8 @@ def torch_whole() -> nn.Module:
 )
 def encoder_inside_is_causal() -> nn.Module:
     return Whole(causal=True)
+
+
+@wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW)
+def undropped_on_the_way_back() -> nn.Module:
+    return redrawn.with_an_undropped_gradient(Pair(), "head")

@@ -226,3 +226,8 @@ def places_stretched_along_the_other_axis() -> nn.Module:
 @wrong(ANSWERS, breaks=CHANGED, **SIZES)
 def answers_kept_by_tensor() -> nn.Module:
     return with_kept_answers(Small())
+
+
+@wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW, **SIZES)
+def undropped_on_the_way_back() -> nn.Module:
+    return redrawn.with_an_undropped_gradient(Small(), "head")

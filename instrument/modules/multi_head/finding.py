@@ -310,6 +310,20 @@ def without_keys(subject: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInpu
     return None
 
 
+def without_keys_by_both(subject: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInputs | None:
+    """The same call with a query to which attn_mask leaves one key, which in the last sequence is padding."""
+    by_query = any(shape not in KEY_SHAPES for shape in subject.found.mask_shapes)
+    kv_len = x.keys.shape[1]
+    if not by_query or not subject.has("key_mask") or kv_len < 2:
+        return None
+    seen = torch.ones(len(x.query), 1, x.query.shape[1], kv_len, dtype=torch.bool)
+    query, key = (Random(x.case.seed).randrange(n) for n in (x.query.shape[1], kv_len))
+    seen[:, :, query] = torch.arange(kv_len) == key
+    real = torch.ones(len(x.query), kv_len, dtype=torch.bool)
+    real[-1, key] = False
+    return x.masked(seen).but(is_real=real)
+
+
 def _weights(build: Build, subject: MultiHeadSubject) -> str:
     declared = subject.declaration.weights
     if declared is not None:

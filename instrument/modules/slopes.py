@@ -1,0 +1,46 @@
+"""A gradient along a direction, held against the slope that small steps show."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from headcheck.comparison import Comparison, NotApplicable, within
+
+STEP, WIDER_STEP = 1e-5, 3e-3
+"""Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10. The wider is for
+modules with a part in float32, as a norm or rotary angles: rounding is off by 1e-7 there, and curvature by 1e-5."""
+MARGIN = 16.0
+"""The distance between the slopes of two steps is a measure of the error of both, not a bound."""
+NEAR = 1e-6
+"""The share of the gradient that no slope tells: both slopes may happen to be off alike."""
+COARSE, COARSER = 1e-3, 2e-2
+"""The share of the gradient up to which a slope is measured well enough, by either step."""
+
+
+def held(
+    parts: Tensor, moved: Callable[[float], Tensor], rounded: tuple[float, Tensor], what: str
+) -> Comparison:
+    """The sum of the parts against the slope of `moved` at 0.
+
+    rounded: how far each number of the output is off by rounding, and by what it is multiplied in `moved`. By the small
+    step all may be off in one direction; by the wider one they are taken to be off in any.
+    """
+    noise, cotangent = rounded
+    for step, share, order in ((STEP, COARSE, 1), (WIDER_STEP, COARSER, 2)):
+        here, ahead, behind, far_ahead, far_behind = (moved(n * step) for n in (0, 1, -1, 2, -2))
+        slope, wider = (ahead - behind) / (2 * step), (far_ahead - far_behind) / (4 * step)
+        # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
+        bend = (ahead - 2 * here + behind) / step
+        rounding = noise * float(torch.linalg.vector_norm(cotangent, order)) / step
+        limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding
+        size = float(parts.abs().sum() + slope.abs())
+        if limit <= share * size:
+            return within(parts.sum(), slope, max(limit, NEAR * size), what)
+    raise NotApplicable("the module computes too coarsely for a slope to be measured")
+
+
+def direction(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """A random direction of a tensor, relative to it."""
+    drawn = torch.rand(weight.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return drawn.to(weight.device, weight.dtype)
