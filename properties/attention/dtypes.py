@@ -227,7 +227,7 @@ def a_disabled_region_changes_nothing(attention: AttentionSubject, x: Inputs) ->
 )
 def inputs_of_two_dtypes_are_refused_or_right(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Query, key and value of two dtypes are refused or promoted, never read as what they are not."""
-    one, other = _two_dtypes(x.case.seed)
+    one, other = _two_dtypes(attention, x.case.seed)
     common = {
         name: getattr(x, name).clamp(-8, 8).to(torch.float16).to(LOWER) for name in ("query", "key", "value")
     }
@@ -246,11 +246,11 @@ def inputs_of_two_dtypes_are_refused_or_right(attention: AttentionSubject, x: In
     return within(output, attention.expected(y), limit, "output of inputs of two dtypes")
 
 
-def _two_dtypes(seed: int) -> tuple[torch.dtype, torch.dtype]:
-    pairs = (
-        (torch.float32, torch.bfloat16),
-        (torch.bfloat16, torch.float32),
-        (torch.bfloat16, torch.float16),
-        (torch.float16, torch.bfloat16),
-    )
+def _two_dtypes(attention: AttentionSubject, seed: int) -> tuple[torch.dtype, torch.dtype]:
+    """NotApplicable: it is declared for some dtypes alone, and bfloat16 with another is none of them."""
+    declared = attention.declaration.dtypes or ("float32", "bfloat16", "float16")
+    others = [getattr(torch, each) for each in ("float32", "float16") if each in declared]
+    if "bfloat16" not in declared or not others:
+        raise NotApplicable(f"is declared for {', '.join(declared)}, and not for bfloat16 beside another")
+    pairs = [pair for other in others for pair in ((other, torch.bfloat16), (torch.bfloat16, other))]
     return pairs[seed % len(pairs)]
