@@ -72,6 +72,16 @@ def of_each_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Ten
     return kept_where_one(query, key, value, mask)
 
 
+def without_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    scores = torch.bmm(query, key.transpose(1, 2)) / math.sqrt(query.shape[-1])
+    return torch.bmm(torch.softmax(scores.masked_fill(mask == 0, -math.inf), -1), value)
+
+
+def of_one_sequence(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    scores = torch.mm(query, key.T) / math.sqrt(query.shape[-1])
+    return torch.mm(torch.softmax(scores.masked_fill(mask, -math.inf), -1), value)
+
+
 WHOLE = "b1qk"
 
 
@@ -89,6 +99,8 @@ WHOLE = "b1qk"
         (of_numbers, f"ones in the dtype of query, of shape {WHOLE}"),
         (before_a_scale, f"True, of shape {WHOLE}"),
         (of_each_head, "True, of shape bhqk"),
+        (without_heads, "True, of shape bqk"),
+        (of_one_sequence, "False, of shape qk"),
     ],
 )
 def test_a_mask_that_hides_nothing_is_found(function: Callable[..., Tensor], given: str) -> None:
@@ -131,6 +143,8 @@ def test_what_takes_none_is_left_alone() -> None:
         (by_keyword, {}),
         (by_place, {}),
         (before_a_scale, {}),
+        (without_heads, {}),
+        (of_one_sequence, {"true_means": "block"}),
     ],
 )
 def test_right_ones_conform(function: Callable[..., Tensor], declared: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from headcheck.attention.mask_shapes_shown import UNLIKE
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.declarations import Attention
+from headcheck.declarations import PACKED, Attention
 from headcheck.forks import fate_apart
 from headcheck.signatures import INPUTS
 
@@ -73,17 +73,16 @@ def as_given_a_mask(
 ) -> tuple[Attention, list[str]]:
     """The declaration of a function that has to be given a mask, with one in place of None; and a note of it.
 
-    Of a function of four axes that raises without a mask. What hides nothing is told by the numbers of a plain call: they
-    are the oracle's, or near, or of the right form at least. What hangs or crashes with a mask is left alone.
+    Of a function that raises without a mask, and takes no packs. What hides nothing is told by the numbers of a plain
+    call: they are the oracle's, or near, or of the right form at least. What hangs or crashes with a mask is left alone.
     """
     tried = tuple(dtypes)
     tried = ("float32",) if "float32" in tried else tried
     subject = AttentionSubject(declaration, dtypes=tried, device=device)
-    four_axes = len(declaration.layout) == len(CANONICAL)
     if (
         "attn_mask" not in subject.always_given
         or isinstance(declaration.function, nn.Module)
-        or not four_axes
+        or declaration.layout == PACKED
     ):
         return declaration, []
 
@@ -122,8 +121,10 @@ def _stands(declaration: Attention, parameter: str) -> Iterator[tuple[_Stand, At
         its_own = signature(declaration.function)
     except (TypeError, ValueError):
         return
-    layouts = (CANONICAL, "bshd") if declaration.layout == CANONICAL else (declaration.layout,)
+    layouts = (CANONICAL, "bshd", "bsd", "sd") if declaration.layout == CANONICAL else (declaration.layout,)
     for fill, layout, shape in product(FILLS, layouts, SHAPES):
+        if not {*shape} <= {*layout, *"1qk"}:
+            continue
         stand = _Stand(parameter, layout, shape, fill)
         yield stand, declaration.but(function=stand.around(declaration.function, its_own), layout=layout)
 
