@@ -1,5 +1,6 @@
-"""Factors that are made in the first call and kept: those of a call in inference mode cannot be trained with."""
+"""What faults and right functions of several roles keep between calls, or between the two passes of one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,3 +60,30 @@ def _kept_answer(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any
         return kept[1]
     module.kept_answer = first, returned
     return returned
+
+
+NOT_SEEN = "The way back reads what it was given as it is by then: nobody sees to it that it is what it was."
+CHANGED_BEFORE = "gradients/what-is-changed-before-backward-is-noticed"
+
+
+class _ReadAnew(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], *given: Any) -> Tensor:
+        ctx.function = function
+        ctx.given = [each.detach() if isinstance(each, Tensor) else each for each in given]
+        return function(*given)
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> Any:
+        leaves = [each.requires_grad_() if isinstance(each, Tensor) else each for each in ctx.given]
+        with torch.enable_grad():
+            output = ctx.function(*leaves)
+        tensors = [each for each in leaves if isinstance(each, Tensor)]
+        found = iter(torch.autograd.grad(output, tensors, *sent))
+        return None, *(next(found) if isinstance(each, Tensor) else None for each in leaves)
+
+
+def read_anew(function: Callable[..., Tensor], *given: Any) -> Tensor:
+    """What a function gives, its gradients made of the very tensors, kept as attributes."""
+    found: Tensor = _ReadAnew.apply(function, *given)
+    return found

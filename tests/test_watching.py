@@ -60,6 +60,6 @@ def test_a_checkpoint_is_seen_and_no_profiler_is_lost() -> None:
         model = {"float32": named("native")}
         subject = AttentionSubject(Attention(function), dtypes=("float32",), arithmetic=model, device="cpu")
         x = built(subject, PLAIN)
-        assert watching.is_checkpointed(subject, x) is seen
+        assert watching.checkpointed(subject, x) is seen
         with cProfile.Profile():
-            assert not watching.is_checkpointed(subject, x)
+            assert not watching.checkpointed(subject, x)

@@ -1,19 +1,17 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import checkpoint
 
 from headcheck.attention.answers import Answer
 from headcheck.attention.edge import Arguments
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
+from headcheck.checkpoints import is_checkpointed
 from headcheck.comparison import NotApplicable, require_gradients
 from headcheck.kept import graphs_followed_back
 from headcheck.strides import memory_of, moved
@@ -176,21 +174,9 @@ def gradients_after_a_change(
     return _by_name(subject, x, found)
 
 
-def is_checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
-    """Whether a call goes through torch.utils.checkpoint, which computes again from its inputs as they are by then.
-
-    It is not seen where a profiler of C watches this process, which could not be put back.
-    """
-    seen: set[str] = set()
-    before: Any = sys.getprofile()
-    if before is not None and not callable(before):
-        return False
-    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename))
-    try:
-        _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
-    finally:
-        sys.setprofile(before)
-    return checkpoint.__file__ in seen
+def checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
+    """Whether a call that wants gradients is computed again on the way back."""
+    return is_checkpointed(lambda: _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS))
 
 
 def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:

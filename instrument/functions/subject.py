@@ -20,6 +20,7 @@ from headcheck.calling import (
     require_parameters,
     require_willing,
 )
+from headcheck.checkpoints import is_checkpointed
 from headcheck.comparison import (
     Comparison,
     LawBroken,
@@ -246,6 +247,34 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             )
             found.append(dict(zip(asked, copies, strict=True)))
         return found
+
+    def gradients_after_a_change(self, x: AnyInputs, changed: str) -> Gradients | None:
+        """The gradients of sum(output x cotangent), where one tensor or the output is changed in place before backward.
+
+        None: that is refused.
+        """
+        tensors = {name: each.clone().requires_grad_() for name, each in self.tensors_for(x).items()}
+        output = self._with_a_graph(x, tensors)
+        sent = moved(self.sent_back(x, x.cotangent), output)
+        try:
+            if changed == "output":
+                output.add_(1.0)
+            else:
+                with torch.no_grad():
+                    tensors[changed].mul_(-3)
+        except RuntimeError:  # As of a view that autograd does not let anybody write to.
+            return None
+        try:
+            found = self.clock.call(torch.autograd.grad, output, [*tensors.values()], sent, allow_unused=True)
+        except SubjectRaised:  # As autograd does where a saved tensor is of another version.
+            return None
+        seen = (None if each is None else self.as_seen(x, each).to("cpu", copy=True) for each in found)
+        return dict(zip(tensors, seen, strict=True))
+
+    def is_checkpointed(self, x: AnyInputs) -> bool:
+        """Whether a call that wants gradients is computed again on the way back, from its inputs as they are by then."""
+        tensors = {name: each.requires_grad_() for name, each in self.tensors_for(x).items()}
+        return is_checkpointed(lambda: self._with_a_graph(x, tensors))
 
     def around_backward(self, x: AnyInputs) -> Iterator[tuple[str, Tensor, Tensor]]:
         """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""

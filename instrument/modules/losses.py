@@ -41,12 +41,20 @@ def scored(model: CausalLMSubject, x: TokenInputs, targets: Tensor) -> Scored:
     NotApplicable: it does not return a number, and logits of each position, by themselves or one after the other.
     """
     returned = _returned(model, x, targets.to(model.device))
-    loss = next((each for each in _parts(returned, "loss") if each.numel() == 1 and each.ndim <= 1), None)
+    loss = _loss_in(returned)
     logits = _logits_in(returned, _shapes(model, x))
     if loss is None or logits is None:
         raise NotApplicable("with targets it returns no loss beside its logits")
     surprise = -logits.double().cpu().view(*x.tokens.shape, -1).log_softmax(dim=-1)
     return Scored(loss.double().cpu().reshape(()), surprise)
+
+
+def loss_of(model: CausalLMSubject, x: TokenInputs, targets: Tensor) -> Tensor:
+    """The loss, a number, with the graph that it carries. NotApplicable: none is returned."""
+    loss = _loss_in(model.returned(x, targets.to(model.device)))
+    if loss is None:
+        raise NotApplicable("with targets it returns no loss")
+    return loss.reshape(())
 
 
 def without(model: CausalLMSubject, x: TokenInputs, targets: Tensor, where: Tensor) -> Tensor:
@@ -67,6 +75,10 @@ def without(model: CausalLMSubject, x: TokenInputs, targets: Tensor, where: Tens
 def _returned(model: CausalLMSubject, x: TokenInputs, targets: Tensor | None) -> object:
     with torch.no_grad():
         return model.returned(x, targets)
+
+
+def _loss_in(returned: object) -> Tensor | None:
+    return next((each for each in _parts(returned, "loss") if each.numel() == 1 and each.ndim <= 1), None)
 
 
 def _shapes(model: CausalLMSubject, x: TokenInputs) -> tuple[tuple[int, ...], ...]:

@@ -1,7 +1,7 @@
 """The role `vision`: a module from images to logits, or to a state for each patch."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -260,9 +260,14 @@ class VisionSubject(ModuleSubject[ImageInputs]):
     @cached_property
     def long_sizes(self) -> list[Pair]:
         """Of images of two rows, and of two columns, of many patches the height and width of those that it takes."""
-        assert self.patch_size is not None
-        (height, width), (rows, columns) = self.patch_size, self._grid_of(self.image_size)
+        rows, columns = self._grid_of(self.image_size)
         grids = ((2, max(MANY, columns + 1)), (max(MANY, rows + 1), 2))
+        return self.taken(grids)
+
+    def taken(self, grids: Iterable[Pair]) -> list[Pair]:
+        """Of grids of so many rows and columns the height and width of the images that it takes."""
+        assert self.patch_size is not None
+        height, width = self.patch_size
         sizes = ((height * below, width * beside) for below, beside in grids)
         return [size for size in sizes if not problem_of(self, self.plain(self.channels, size))]
 

@@ -339,7 +339,7 @@ def an_input_changed_before_backward_is_noticed(
     x = x.but(strides="contiguous", mask_strides="contiguous")
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield none("changes that went unnoticed")
-    for changed in ("output",) if watching.is_checkpointed(attention, x) else (*watching.INPUTS, "output"):
+    for changed in ("output",) if watching.checkpointed(attention, x) else (*watching.INPUTS, "output"):
         found = watching.gradients_after_a_change(attention, x, changed, x.cotangent)
         if found is not None:
             after = f", {changed} having been changed in place"

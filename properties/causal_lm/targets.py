@@ -6,11 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.losses import last_logits, scored, without
+from headcheck.modules.losses import last_logits, loss_of, scored, without
+from headcheck.modules.noise import scaled
+from headcheck.modules.slopes import direction, held
 
 LIKELIHOOD = "Radford et al. 2018, equation 1; torch.nn.functional.cross_entropy"
 LOSS = "change of the loss (declare as pad_token what it takes for padding, or loss=False where it is another loss)"
@@ -70,6 +72,36 @@ def targets_left_out_have_no_part_in_the_mean(model: CausalLMSubject, x: TokenIn
     surprise = _surprise(model, x, targets, places, whole.shift)
     share = counted / (counted - rows)
     return within(fewer, share * whole.measure * surprise, share * whole.bound, LOSS)
+
+
+@law(
+    source="the gradient is the slope: Nocedal & Wright 2006, section 8.1; the chain rule: c dL / dw",
+    formula="c <dL/dw, w d> = c (L(w (1 + h d)) - L(w (1 - h d))) / 2h, c and d random",
+    guards="A fused loss whose gradient is made on the way forward, and not multiplied by what comes back: a share of "
+    "the loss, as of accumulated steps, trains like all of it.",
+    needs=("targets", "loss"),
+    share=0.25,
+)
+def the_gradient_of_a_multiple_of_the_loss_is_its_slope(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """Of a multiple of the loss the gradient, along a random direction of the weights, is what small steps show."""
+    require_gradients(model.declaration.gradients)
+    targets, generator = _targets(model, x), x.generator("direction")
+    weights = [each for each in model.weights() if each.requires_grad and each.is_floating_point()]
+    loss = loss_of(model, x, targets)
+    model.require_a_graph(loss)
+    factor = 0.25 + torch.rand((), generator=generator, dtype=torch.float64)
+    steps = [direction(each, generator) for each in weights]
+    found = model.clock.call(
+        torch.autograd.grad, loss, weights, factor.to(loss), materialize_grads=True, allow_unused=True
+    )
+    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
+
+    def moved(size: float) -> Tensor:
+        with scaled(weights, [1 + size * step for step in steps]):
+            return factor * scored(model, x, targets).loss
+
+    noise = model.noise_of(lambda: scored(model, x, targets).loss)
+    return held(torch.stack(parts), moved, (noise, factor), "gradient of a multiple of the loss")
 
 
 @dataclass(frozen=True, eq=False)

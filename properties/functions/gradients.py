@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, compared_gradients, within
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, none, within
 from headcheck.functions.inputs import Inputs
 from headcheck.functions.subject import FunctionSubject
+from headcheck.given import having
 from headcheck.laws import law
 from headcheck.roles import OF_TENSORS
 from headcheck.strides import STRIDES
@@ -114,3 +115,26 @@ def a_second_backward_gives_the_same(function: FunctionSubject[Inputs], x: Input
         raise NotApplicable(f"refuses a second backward: {refusal}") from refusal
     bounds = function.gradient_bounds(x, g.double())
     return compared_gradients(second, first, _twice(bounds), ", the second time")
+
+
+@law(
+    source="torch.autograd.function: save_for_backward sees to it that what was changed in place is not read",
+    formula="f(x), then x or f(x) changed in place: backward is refused, or gives df of what x was",
+    guards="Tensors kept for backward as attributes: an output that is masked or dropped from in place is read anew.",
+    given=(having(strides="contiguous"),),
+    share=0.5,
+    roles=("softmax", "layer_norm", "rms_norm"),
+)
+def what_is_changed_before_backward_is_noticed(
+    function: FunctionSubject[Inputs], x: Inputs
+) -> Iterator[Comparison]:
+    """After a tensor or the output was changed in place, backward is refused or gives the gradients of what it was."""
+    exact, bounds = (
+        function.exact_gradients(x, x.cotangent),
+        function.gradient_bounds(x, x.cotangent.double()),
+    )
+    yield none("changes that went unnoticed")
+    for changed in ("output",) if function.is_checkpointed(x) else (*x.tensors, "output"):
+        found = function.gradients_after_a_change(x, changed)
+        if found is not None:
+            yield from compared_gradients(found, exact, bounds, f", {changed} having been changed in place")

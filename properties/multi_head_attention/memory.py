@@ -75,6 +75,29 @@ def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInput
 
 
 @law(
+    source="a tensor is its numbers",
+    formula="f(x; M), M <- M' in place, f(x; M) = f(x; M')",
+    guards="A mask that was inverted or expanded once, and is kept as long as the same tensor comes.",
+    given=(one_of("mask", "causal", "random", "by-head", "keys"), having(flag=False), at_least(kv_len=2)),
+    share=0.5,
+)
+def a_mask_changed_in_place_is_read_again(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """A mask that is changed in place between two calls, in the same tensor, hides what it says then."""
+    turned = {name: getattr(x, name) for name in ("may_attend", "is_real")}
+    other = x.but(**{name: None if each is None else each.flip(-1) for name, each in turned.items()})
+    given, new = attention.masks_for(x), attention.masks_for(other)
+    mine = {name: each.clone() for name, each in given.items() if isinstance(each, Tensor)}
+    if not mine:
+        raise NotApplicable("takes no mask")
+    with attention.giving({**given, **mine}):
+        attention(x)
+        for name, mask in mine.items():
+            mask.copy_(new[name])
+        found = attention(x)
+    return attention.close(found, attention(other), other, "output under masks that were changed in place")
+
+
+@law(
     source="a call changes nothing that it is given",
     formula="each mask after f(x; M) = before, be there a query without keys or not",
     guards="Rows without keys opened in the caller's own mask, padding written into it: the next layer is given it too.",

@@ -31,6 +31,8 @@ USUAL_WIDTH = 4
 """What usual widths are multiples of."""
 PREFIX = 2
 """So many tokens may stand before those of the patches, with places of their own."""
+LARGEST = 16
+"""Places in a row of a table for whose other grids there is time."""
 NO_TABLE = "places stand in no table with a row for each patch that layers are given"
 COARSE = 1e-3
 """The share of what places differ by that rounding may leave."""
@@ -271,7 +273,7 @@ def places_alike_in_a_row_are_alike_in_a_stretched_one(
         steps = (places[1:] - places[:-1]).abs().amax(dim=(1, 2))
         if (steps <= COARSE * spread).any() or _uneven(places).abs().max() > COARSE * spread:
             raise NotApplicable(NO_TABLE)
-        for size in others:
+        for size in (*others, *module.taken(_grids_of_as_many(module.module))):
             found = _uneven(_places(module, module.plain(module.channels, size)))
             what = f"in an image of {size[0]} x {size[1]} {DECLARE} the difference of places of one row"
             yield within(found, torch.zeros_like(found), COARSE * spread, what)
@@ -279,12 +281,30 @@ def places_alike_in_a_row_are_alike_in_a_stretched_one(
 
 def _alike_in_rows(weight: torch.Tensor) -> torch.Tensor:
     """A table of the places of a square, with some more before them or none: those of a row are that of its first."""
+    square = _square(weight)
+    if square is None:
+        return weight
+    side, more = square
+    first = torch.arange(side * side) // side * side
+    return weight[..., [*range(more), *(first + more).tolist()], :]
+
+
+def _square(weight: torch.Tensor) -> tuple[int, int] | None:
+    """Of a table of the places of a square how many there are in a row, and how many stand before them; or None."""
     for more in range(PREFIX + 1) if weight.ndim > 1 else ():
         side = math.isqrt(max(0, weight.shape[-2] - more))
         if side > 1 and side * side + more == weight.shape[-2]:
-            first = torch.arange(side * side) // side * side
-            return weight[..., [*range(more), *(first + more).tolist()], :]
-    return weight
+            return side, more
+    return None
+
+
+def _grids_of_as_many(module: nn.Module) -> list[tuple[int, int]]:
+    """Grids that are no square, and have as many places as a table of those of a square."""
+    squares = [found for weight in module.parameters() if (found := _square(weight)) is not None]
+    sides = {
+        side for side, _ in squares if side % 2 == 0 and 2 < side <= LARGEST
+    }  # Of a single row all are alike.
+    return [grid for side in sorted(sides) for grid in ((side // 2, 2 * side), (2 * side, side // 2))]
 
 
 def _places(module: VisionSubject, plain: ImageInputs) -> torch.Tensor:

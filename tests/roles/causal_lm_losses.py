@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -130,3 +131,48 @@ def left_out_taken_for_a_token() -> nn.Module:
             return super().loss(logits, targets.clamp(min=0))
 
     return Wrong()
+
+
+class Fused(torch.autograd.Function):
+    """The cross-entropy, whose gradient is made on the way forward."""
+
+    scaled = True
+
+    @classmethod
+    def forward(cls, ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        probabilities = logits.softmax(dim=-1)
+        ones = torch.ones_like(targets, dtype=logits.dtype)[:, None]
+        ctx.save_for_backward(probabilities.scatter_add(1, targets[:, None], -ones) / len(targets))
+        return functional.cross_entropy(logits, targets)
+
+    @classmethod
+    def backward(cls, ctx: Any, *sent: Tensor) -> Any:
+        (gradient,) = ctx.saved_tensors
+        return gradient * sent[0] if cls.scaled else gradient, None
+
+
+class FusedUnscaled(Fused):
+    scaled = False
+
+
+class OfFused(Trained):
+    by: type[Fused] = Fused
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        found: Tensor = self.by.apply(logits.flatten(0, 1), targets.flatten())
+        return found
+
+
+@right("A fused loss: its gradient is made on the way forward.")
+def fused_loss() -> nn.Module:
+    return OfFused()
+
+
+@wrong(
+    "A fused loss whose gradient is not multiplied by what comes back: a share of the loss trains like all of it.",
+    breaks="targets/the-gradient-of-a-multiple-of-the-loss-is-its-slope",
+)
+def fused_loss_without_what_comes_back() -> nn.Module:
+    model = OfFused()
+    model.by = FusedUnscaled
+    return model

@@ -491,3 +491,18 @@ class WithoutKeysByEachMask(Full):
 
     def weigh(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores.masked_fill(self.lost, 0.0), dim=-1).masked_fill(self.lost, 0.0)
+
+
+@wrong(
+    "What a mask hides is kept as long as the same tensor comes, whatever was written into it since.",
+    breaks="memory/a-mask-changed-in-place-is-read-again",
+)
+class MaskKeptByItsTensor(Plain):
+    last: tuple[Any, Any] = (None, None)
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return scores
+        if self.last[0] is not mask:
+            self.last = (mask, ~(mask[:, None] if mask.ndim == 3 else mask))
+        return scores.masked_fill(self.last[1], -torch.inf)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tests.kept import FAULT, REAL, ones_kept
+from tests.kept import CHANGED_BEFORE, FAULT, NOT_SEEN, REAL, ones_kept, read_anew
 from tests.roles import wrong
 from tests.roles.rms_norm import Maybe, library
 
@@ -101,3 +101,8 @@ def coarse_in_inference(x: Tensor, weight: Maybe, eps: float) -> Tensor:
 @wrong("An eps of zero is taken for none.", breaks="epsilon/an-eps-of-zero-is-added-too")
 def eps_of_zero_is_none(x: Tensor, weight: Maybe, eps: float) -> Tensor:
     return library(x, weight, eps or 1e-6)
+
+
+@wrong(NOT_SEEN, breaks=CHANGED_BEFORE)
+def read_anew_on_the_way_back(x: Tensor, weight: Maybe, eps: float) -> Tensor:
+    return read_anew(library, x, weight, eps)

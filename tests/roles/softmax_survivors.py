@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.kept import FAULT, REAL, ones_kept
+from tests.kept import CHANGED_BEFORE, FAULT, NOT_SEEN, REAL, ones_kept, read_anew
 from tests.roles import right, wrong
 from tests.roles.softmax import library
 
@@ -157,3 +157,8 @@ def contiguous_or_refused(x: Tensor, dim: int) -> Tensor:
     if not x.is_contiguous():
         raise ValueError("x must be contiguous")
     return library(x, dim)
+
+
+@wrong(NOT_SEEN, breaks=CHANGED_BEFORE)
+def read_anew_on_the_way_back(x: Tensor, dim: int) -> Tensor:
+    return read_anew(library, x, dim)

@@ -231,3 +231,26 @@ def answers_kept_by_tensor() -> nn.Module:
 @wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW, **SIZES)
 def undropped_on_the_way_back() -> nn.Module:
     return redrawn.with_an_undropped_gradient(Small(), "head")
+
+
+class TakenByCount(Stretched):
+    """A table of 4 x 4 places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(16, 8))
+
+    def positions(self) -> Tensor:
+        if self.grid[0] * self.grid[1] == len(self.places):
+            return self.places
+        table = self.places.mT.view(1, 8, 4, 4)
+        return functional.interpolate(table, size=self.grid, mode="bicubic").flatten(2)[0].mT
+
+
+@wrong(
+    "A table of places is taken as it is where there are as many patches, whatever their grid.",
+    breaks="patches/places-alike-in-a-row-are-alike-in-a-stretched-one",
+    **ANY_SIZE,
+)
+def places_taken_by_their_count() -> nn.Module:
+    return TakenByCount()

@@ -95,6 +95,7 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.found = Found()
         self.max_length = self.declaration.max_length
+        self._masks: dict[str, Any] | None = None
 
     # What it can do
 
@@ -265,10 +266,21 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
 
     def masks_for(self, x: MultiHeadInputs) -> dict[str, Any]:
         """What is given of masks, by canonical names: tensors, and is_causal."""
+        if self._masks is not None:
+            return self._masks
         masks = {**self._not_causal(), **self._attn_mask(x), **self._key_mask(x)}
         if not x.sliced_masks:
             return masks
         return {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
+
+    @contextmanager
+    def giving(self, masks: dict[str, Any]) -> Iterator[None]:
+        """With these masks in every call, the same tensors."""
+        self._masks = masks
+        try:
+            yield
+        finally:
+            self._masks = None
 
     def _not_causal(self) -> dict[str, Any]:
         """is_causal=False for a module that is causal where nothing is said, and is not declared to be so always."""
