@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import headcheck
 from headcheck import verify
 from headcheck.console import short
 from headcheck.errors import SubjectError
 from headcheck.roles import role
 from headcheck.verdict import IF_MEANT, Hint
 from tests.roles import RIGHT
+from tests.roles.causal_lm import Small
 from tests.roles.decoder import Layer
 from tests.roles.encoder import Block
 
@@ -202,3 +204,46 @@ def test_a_causal_mask_of_the_callers_is_given_as_it_is_taken(name: str, note: s
     """What True says is found out where no padding could tell."""
     entry = RIGHT[name]
     assert note in notes_on(entry.role, entry.function)
+
+
+def test_a_mask_of_attention_that_may_be_left_out_is_not_taken_for_padding() -> None:
+    """A language model that makes its own causal mask where it is given none, and is told by True what is hidden."""
+
+    class Told(Small):
+        def forward(self, tokens: Tensor, attn_mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+            if attn_mask is not None:
+                self.mask = lambda real, new: ~attn_mask  # type: ignore[method-assign,assignment]
+            return super().forward(tokens)
+
+    declaration = headcheck.CausalLM(Told, padding=("right",))
+    assert verify(declaration, laws=("causality", "padding"), profile="quick").conforms
+
+
+def test_a_mask_that_is_asked_for_and_may_be_none_is_given_as_none() -> None:
+    """Where it is taken in no form: a mask of torch's (length, length), as of its encoder layer."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+
+        def forward(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+            found: Tensor = self.layer(src, src_mask)
+            return found
+
+    assert verify(headcheck.Encoder(Layer), laws=("symmetry", "batch"), profile="quick").conforms
+
+
+def test_two_sequences_are_not_taken_for_two_heads() -> None:
+    """Masks (batch, 1, length) of the Annotated Transformer, whose layer puts in an axis for the heads."""
+
+    class Annotated(Layer):
+        def forward(  # type: ignore[override]
+            self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor
+        ) -> Tensor:
+            assert src_mask.ndim == 3 or len(x) == 2
+            return super().forward(x, memory, None, src_mask.view(len(x), -1))
+
+    assert "src_mask is given as boolean (batch, 1, length), True at what is real, in every call" in notes_on(
+        "decoder", Annotated
+    )

@@ -19,6 +19,9 @@ from headcheck.recipes import option
 from headcheck.reference import token_positions
 
 LONGEST = 65
+OF_CAUSALITY = (*WITH_CAUSAL, "causal_mask")
+OF_ATTENTION = (*OF_CAUSALITY, "attn_mask")
+"""Names of masks that hold the causal one where they are asked for, and of those that need not say what is padding."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class CausalLM(TokenDeclaration):
             "attention_mask",
             "src_key_padding_mask",
             *("key_padding_mask", "padding_mask", "pad_mask"),
-            *("src_mask", *WITH_CAUSAL, "causal_mask", "attn_mask", "mask"),
+            *("src_mask", *OF_ATTENTION, "mask"),
         ),
         "position_ids": ("position_ids",),
         "targets": ("targets", "labels", "target"),
@@ -135,15 +138,23 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.step = token_caches.shown(self)
         """How it is given more tokens after those of a cache."""
+        self._leave_the_callers_own()
         works = self.form_what_is_required(_plain(ROWS, 3))
-        asked = not works and "is_real" in self.required
+        named = self.places["is_real"] in OF_CAUSALITY
+        asked = "is_real" in self.required and (named or not works)
         if self.places["is_real"] and (asked if declaration.causal_mask is None else declaration.causal_mask):
             self._give_the_causal_mask()
+
+    def _leave_the_callers_own(self) -> None:
+        """A mask of attention that has a default is no mask of padding: a model that is given none makes its own."""
+        said = "is_real" in self.required or "is_real" in self.declaration.arguments
+        if self.places["is_real"] in OF_ATTENTION and not said and not self.declaration.causal_mask:
+            self.places["is_real"] = None
+            del self.forms["is_real"]
 
     def _give_the_causal_mask(self) -> None:
         """Where it is not declared, only if it works."""
         self._callers_mask, self.required = True, self.required | {"is_real"}
-        self.forms["is_real"] = next(self._forms("is_real"))
         works = self.form_what_is_required(_plain(ROWS, 3))
         self._callers_mask = works or self.declaration.causal_mask is True
 

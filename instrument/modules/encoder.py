@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.errors import SubjectError
 from headcheck.modules.masks import ROWS
 from headcheck.modules.state_hints import causal_hint
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
@@ -56,6 +57,14 @@ class EncoderSubject(StatesSubject[StateInputs]):
         "causal": "is not declared causal",
         "bidirectional": "is causal, as declared",
     }
+
+    def __init__(self, declaration: Encoder, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
+        super().__init__(declaration, dtypes=dtypes, device=device)
+        if declaration.causal and "is_real" in self.always:
+            raise SubjectError(
+                f"the module requires {self.places['is_real']}, and is declared causal: where the causal mask belongs in "
+                "it, name a module around it that adds it"
+            )
 
     def lacks(self, feature: str) -> str | None:
         if feature in ("causal", "bidirectional"):

@@ -1,5 +1,6 @@
 """How a module takes the mask of what is padding: a rank, a kind, and what True says."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -103,3 +104,11 @@ def forms_to_try(
     kinds = (said.mask_kind,) if said.mask_kind else KINDS
     tried = (said.mask_rank,) if said.mask_rank else ranks
     return (MaskForm(rank, kind, polarity) for kind, rank in product(kinds, tried))
+
+
+def huge(like: Tensor) -> float:
+    """What stands in padding is so many times as large as what is real.
+
+    Scores grow as much, which an added -1e9 still covers. Less in float16: what overflows is no mask's fault.
+    """
+    return min(1e4, math.sqrt(math.sqrt(torch.finfo(like.dtype).max)))

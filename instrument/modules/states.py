@@ -1,6 +1,5 @@
 """What the roles `encoder` and `decoder` share: modules from states (batch, length, d_model) to states."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +13,7 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
-from headcheck.modules.masks import SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.masks import ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
 from headcheck.modules.weights import NormCall, norms_of, norms_watched, widths_of
@@ -162,6 +161,8 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.forms = {name: self._first_form(name) for name, place in self.places.items() if place}
+        self.left_at_none: dict[str, None] = {}
+        """Masks that are asked for and taken in no form, by the names by which the module takes them."""
         self.always: frozenset[str] = frozenset()
         """The masks that are given in every call, hiding nothing where nothing is hidden: None does not work."""
         self.max_length = self.declaration.max_length
@@ -239,7 +240,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             for name, place in self.places.items()
             if place and (masks[name] is not None or str(place) in needed)
         }
-        return self.called(*arguments, **keywords, **(plain or {}))
+        return self.called(*arguments, **self.left_at_none, **keywords, **(plain or {}))
 
     def states_in(self, returned: Any, x: AnyStates) -> Tensor:
         """The states (batch, length, d_model) that the module returned, zeros at padding."""
@@ -315,6 +316,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         if name in self.declaration.arguments or self.declaration.mask_rank or name in self.always:
             raise SubjectError(f"the mask {keyword} does not work ({problem})")
         self.places[name] = None
+        self.left_at_none |= {keyword: None} if keyword in (needed_by(self.function) or ()) else {}
         yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
 
     def _answers(self, name: str, x: AnyStates) -> bool:
@@ -373,11 +375,13 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         if problem is None or not asked:
             return problem
         self.always = frozenset(asked)
-        for forms in product(*(self._forms(name) for name in asked)):
-            self.forms.update(zip(asked, forms, strict=True))
-            problem = problem_of(self, x)
-            if problem is None:
-                return None
+        # Two sequences may be as many as there are heads, along which a mask would be broadcast.
+        for call in (self.plain(ROWS, x.length, x.x.shape[-1]), x):
+            for forms in product(*(self._forms(name) for name in asked)):
+                self.forms.update(zip(asked, forms, strict=True))
+                problem = problem_of(self, call)
+                if problem is None:
+                    return None
         self.always = frozenset()
         self.forms.update((name, self._first_form(name)) for name in asked)
         return problem
@@ -390,11 +394,3 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
 def _is_a_part(given: Tensor, states: Tensor) -> bool:
     """Whether it may be some of the states: as wide, and fewer."""
     return given.shape[-1] == states.shape[-1] and 0 < given.numel() < states.numel()
-
-
-def huge(like: Tensor) -> float:
-    """What stands in padding is so many times as large as what is real.
-
-    Scores grow as much, which an added -1e9 still covers. Less in float16: what overflows is no mask's fault.
-    """
-    return min(1e4, math.sqrt(math.sqrt(torch.finfo(like.dtype).max)))

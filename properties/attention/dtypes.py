@@ -251,6 +251,6 @@ def _two_dtypes(attention: AttentionSubject, seed: int) -> tuple[torch.dtype, to
     declared = attention.declaration.dtypes or ("float32", "bfloat16", "float16")
     others = [getattr(torch, each) for each in ("float32", "float16") if each in declared]
     if "bfloat16" not in declared or not others:
-        raise NotApplicable(f"is declared for {', '.join(declared)}, and not for bfloat16 beside another")
+        raise NotApplicable("is not declared for bfloat16 and another of float32 and float16")
     pairs = [pair for other in others for pair in ((other, torch.bfloat16), (torch.bfloat16, other))]
     return pairs[seed % len(pairs)]

@@ -13,8 +13,7 @@ from headcheck.laws import law
 from headcheck.modules.decoder import DecoderInputs, DecoderSubject
 from headcheck.modules.finite import gradients_beside_the_last
 from headcheck.modules.influence import moves_states
-from headcheck.modules.masks import SIDES
-from headcheck.modules.states import huge
+from headcheck.modules.masks import SIDES, huge
 
 READ = "Vaswani et al. 2017, section 3.2.3: every position in the decoder attends over all positions in the input"
 

@@ -49,6 +49,12 @@ def dropout_keeps_the_mean(attention: MultiHeadSubject, x: MultiHeadInputs) -> C
 def gradients_of_a_draw_are_slopes(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """In training with dropout, the gradient of the inputs is the slope of what the same seed draws beside them."""
     require_gradients(attention.declaration.gradients)
+    if not attention.trains_without_dropout(x):
+        raise NotApplicable("its dropout cannot be turned off in training")
+    with attention.training(x):
+        undropped = attention(x)
+    if attention.close(undropped, attention(x), x).broken:  # As numbers that are rounded in training alone.
+        raise NotApplicable("in training it computes something else, dropout apart")
     given = {name: each for name in GIVEN if (each := getattr(x, name)) is not None}
     cotangent = x.random("cotangent", *x.query.shape)
     generator = torch.Generator().manual_seed(x.case.seed)

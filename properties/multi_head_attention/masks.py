@@ -369,7 +369,10 @@ def a_query_without_keys_gives_what_is_declared(
     declared = attention.declaration.empty_rows
     if declared == "undefined":
         raise NotApplicable("what a query without keys gives is declared undefined")
-    for dead in (_dead(attention, x), without_keys_by_both(attention, x)):
+    by_both = (
+        without_keys_by_both(attention, x) if declared != "mean" else None
+    )  # Of which keys, each mask says.
+    for dead in (_dead(attention, x), by_both):
         if dead is None:
             continue
         lost = ~attention.visible(dead).any(dim=-1).any(dim=1).expand(x.query.shape[:2])

@@ -8,7 +8,8 @@ from headcheck.comparison import Comparison, same
 from headcheck.given import at_least, having, one_in, one_of
 from headcheck.laws import law
 from headcheck.modules.finite import gradients_beside_the_last
-from headcheck.modules.states import STATES, StateInputs, StatesSubject, huge
+from headcheck.modules.masks import huge
+from headcheck.modules.states import STATES, StateInputs, StatesSubject
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
 

@@ -159,3 +159,21 @@ def a_mask_in_every_call() -> nn.Module:
             return super().forward(x, mask.view(len(x), 1, -1))
 
     return Right()
+
+
+@right(
+    "In training one of two feed-forward parts is drawn by a hard Gumbel softmax, whose gradient is a soft one's."
+)
+def drawn_part() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.other = nn.Linear(WIDTH, 2), nn.Linear(WIDTH, WIDTH)
+
+        def feed(self, x: Tensor) -> Tensor:
+            said = self.gate(x)
+            one_hot = torch.nn.functional.one_hot(said.argmax(dim=-1), 2).to(said.dtype)
+            chosen = torch.nn.functional.gumbel_softmax(said, hard=True) if self.training else one_hot
+            return chosen[..., :1] * super().feed(x) + chosen[..., 1:] * self.other(x)
+
+    return Right()
