@@ -64,7 +64,7 @@ class MaskForm:
         seen = seen[:, None] if self.rank == max(SQUARE) else seen
         return self.of(seen.flatten(0, -2), dtype).reshape(seen.shape)
 
-    def told_with_causal(self, keyword: Any) -> str:
+    def told_with_causal(self, keyword: str | None) -> str:
         """That a mask of that name is given in this form with the causal one in it."""
         said = "seen" if self.real_is_true else "hidden"
         true = "" if self.kind == "additive" else f", True at what is {said}"

@@ -341,12 +341,12 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         """As declared, or the first of the widths in the module that works."""
         if self.declaration.d_model is not None:
             declared: int = self.declaration.d_model
-            self._failure(self.plain(2, 3, declared))
+            self._settle_masks(self.plain(2, 3, declared))
             return declared
         found = widths_of(self.parts())
         failures = []
         for width in found:
-            failures.append(self._failure(self.plain(2, 3, width)))
+            failures.append(self._settle_masks(self.plain(2, 3, width)))
             if failures[-1] is None:
                 return width
         if found and (asked := self._asked):
@@ -369,8 +369,8 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         needed = needed_by(self.function) or ()
         return [name for name in self.forms if self.places[name] in needed]
 
-    def _failure(self, x: AnyStates) -> Failure | None:
-        """Why no plain call works; None if one does, if need be with masks that hide nothing where they are asked for."""
+    def _settle_masks(self, x: AnyStates) -> Failure | None:
+        """Settle the forms of the masks that are asked for, where None will not do; why no plain call works, or None."""
         problem, asked = problem_of(self, x), self._asked
         if problem is None or not asked:
             return problem

@@ -141,7 +141,7 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
 
     @property
     def with_causal(self) -> bool:
-        """Whether it does."""
+        """Whether that mask holds the causal one."""
         return False
 
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
