@@ -17,8 +17,9 @@ CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, ("batch_first", False), ("caus
 """Fields that may cure plain calls, each with a value."""
 NORM = "norm"
 """What stands in the name of a norm's class."""
-ALIKE = 1e-3
-"""The share of the largest number up to which two answers are alike: a wrong convention moves far more."""
+ALIKE, ROUNDED = 1e-3, 8
+"""The share of the largest number up to which two answers are alike, so many roundings at least: a wrong convention moves
+far more."""
 
 
 def is_right(subject: Any) -> bool:
@@ -135,4 +136,5 @@ def _memory_ends_unheard(subject: Any, x: Any) -> bool:
 def _alike(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or not (one.isfinite().all() and other.isfinite().all()):
         return False
-    return bool((one - other).abs().max() <= ALIKE * max(float(one.abs().max()), float(other.abs().max())))
+    share = max(ALIKE, ROUNDED * torch.finfo(one.dtype).eps)
+    return bool((one - other).abs().max() <= share * max(float(one.abs().max()), float(other.abs().max())))
