@@ -167,6 +167,26 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_what_the_pages_say_where_is_there() -> None:
+    """Every module that is named to who adds something exists, and holds the table that is named beside it."""
+    lines = [
+        line
+        for page in ("ARCHITECTURE.md", "docs/extending.md")
+        for line in (ROOT / page).read_text().splitlines()
+    ]
+    named = 0
+    for line in lines:
+        modules = re.findall(
+            r"\b(?:instrument|properties|tests|golden|reference|benchmarks|docs)/[\w/]+\.py\b", line
+        )
+        assert not [each for each in modules if not (ROOT / each).exists()], line
+        held = "".join((ROOT / each).read_text(encoding="utf-8") for each in modules)
+        tables = re.findall(r"`([A-Z_]{4,})`", line) if held else []
+        assert not [each for each in tables if each not in held], line
+        named += len(modules)
+    assert named > 10
+
+
 def test_no_file_names_a_path_of_one_machine() -> None:
     """Nothing here depends on where somebody keeps it."""
     places = re.compile("/" + r"(?:work|home|root|tmp|Users)/\w+")
