@@ -40,6 +40,33 @@ def with_kept_gain(module: nn.Module, name: str) -> nn.Module:
     return module
 
 
+COARSE = "A factor is kept in the format of the first call, as rotary tables are: in 16 bits after one under autocast."
+OF_AUTOCAST = "state/autocast-leaves-nothing-behind"
+
+
+class KeptThird(nn.Linear):
+    """A linear layer whose output is divided by three; the factor is made in the first call, or anew for each format."""
+
+    third: Tensor | None = None
+    anew = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = super().forward(x)
+        if self.third is None or (self.anew and self.third.dtype != output.dtype):
+            with torch.inference_mode(mode=False):
+                self.third = torch.full((1,), 1 / 3, dtype=torch.float64).to(output.dtype)
+        return output * self.third
+
+
+def with_kept_third(module: nn.Module, name: str, *, anew: bool = False) -> nn.Module:
+    """The module with such a layer in place of the linear one of that name."""
+    plain = getattr(module, name)
+    kept = KeptThird(plain.in_features, plain.out_features, bias=plain.bias is not None)
+    kept.anew = anew
+    setattr(module, name, kept)
+    return module
+
+
 ANSWERS = "The answer is kept beside the tensor that is given first: numbers that are changed in it do not change it."
 CHANGED = "state/inputs-changed-in-place-are-read-again"
 

@@ -12,11 +12,13 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.checkpoints import is_checkpointed
-from headcheck.comparison import NotApplicable, require_gradients
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, require_gradients
 from headcheck.kept import graphs_followed_back
 from headcheck.strides import memory_of, moved
 
 INPUTS = ("query", "key", "value")
+EXTRAS = {"log_sum_exp": "log-sum-exps", "weights": "weights"}
+"""What a call may be asked for beside the output, and what messages call it."""
 
 
 def before_and_after(
@@ -285,17 +287,38 @@ def gradient_of_a_query_used_elsewhere(subject: AttentionSubject, x: Inputs) -> 
     return subject.canonical_gradient(x, "query", found.detach().cpu())
 
 
-def gradients_of_the_log_sum_exp(
-    subject: AttentionSubject, x: Inputs, cotangent: Tensor, of_output: Tensor | None
+def gradients_beside_the_output(
+    subject: AttentionSubject,
+    x: Inputs,
+    part: str,
+    cotangent: Tensor,
+    exact: Mapping[str, Tensor],
+    bounds: Mapping[str, Tensor],
+) -> Iterator[Comparison]:
+    """The gradient of sum(part x cotangent) against the exact one; of every other case, that of the output as well.
+
+    part: what is returned beside the output, log_sum_exp or weights.
+    """
+    of_output = x.cotangent if x.case.seed % 2 else None
+    if of_output is not None:
+        more, limits = x.problem.gradients(of_output.double()), subject.gradient_bounds(x, of_output)
+        exact = {name: exact[name] + getattr(more, name) for name in bounds}
+        bounds = {name: each + getattr(limits, name) for name, each in bounds.items()}
+    found = _gradients_beside(subject, x, part, cotangent, of_output)
+    yield from compared_gradients(found, exact, bounds, f", of the {EXTRAS[part]}")
+
+
+def _gradients_beside(
+    subject: AttentionSubject, x: Inputs, part: str, cotangent: Tensor, of_output: Tensor | None
 ) -> dict[str, Tensor | None]:
-    """Of query, key and sinks: the loss is sum(log-sum-exp x cotangent), and sum(output x of_output) if it is given."""
+    """Of query, key and sinks: the loss is sum(part x cotangent), and sum(output x of_output) if it is given."""
     require_gradients(subject.declaration.gradients)
-    arguments = subject.arguments_for(x, log_sum_exp=True)
+    arguments = subject.arguments_for(x, **{part: True})
     wanted = subject.want_gradients(arguments, ["query", "key", *(["sinks"] if x.sinks is not None else [])])
     answer = subject.run(x, arguments)
-    found = answer.log_sum_exp
+    found, name = getattr(answer, part), EXTRAS[part]
     if found is None or not found.requires_grad:
-        raise NotApplicable("the returned log-sum-exp carries no gradient")
+        raise NotApplicable(f"the returned {name} carry no gradient")
     losses, cotangents = [found], [cotangent.to(found)]
     if of_output is not None:
         losses, cotangents = [*losses, answer.output], [*cotangents, of_output.to(answer.output)]
@@ -304,7 +327,7 @@ def gradients_of_the_log_sum_exp(
             torch.autograd.grad, losses, [*wanted.values()], cotangents, allow_unused=True
         )
     except SubjectRaised as refusal:
-        raise NotApplicable(f"the gradient of the log-sum-exp is refused: {refusal}") from refusal
+        raise NotApplicable(f"the gradient of the {name} is refused: {refusal}") from refusal
     return {
         name: None if each is None else subject.canonical_gradient(x, name, each.detach().cpu())
         for name, each in zip(wanted, gradients, strict=True)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS, WITH_CAUSAL
+from headcheck.modules.returned import first_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
-from headcheck.modules.subject import ModuleCase, ModuleInputs, first_in, problem_of
+from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
@@ -56,6 +57,8 @@ class CausalLM(TokenDeclaration):
     of them, to those of the place before."""
     own_cache: bool = True
     """Whether each generation has a cache of its own: not so where it stands in the module, one generation at a time."""
+    forked_cache: bool = False
+    """Whether a cache may be continued more than once, as beams and shared prompts are: no way on sees another's."""
 
     role = "causal_lm"
     ARGUMENTS: ClassVar = {
@@ -121,6 +124,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         "step": "has no cache",
         "padded_step": "has no cache that takes a mask of what is padding",
         "own_cache": "has one generation at a time",
+        "forked_cache": "is not declared to continue a cache more than once",
         "cached_chunks": "takes one token at a time after a cache",
         "full_context": "does not see all of the past",
         "positions": "does not see the order",
@@ -232,8 +236,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         step, token = self.step, x.tokens[:, :1]
 
         def generation() -> None:
-            _, cache = step(self, self._fed(token, None), None, self._all_real(len(token), 1))
-            step(self, self._fed(token, None), cache, self._all_real(len(token), 2))
+            _, cache = step(self, self._fed(token, None), None, self.all_real(len(token), 1))
+            step(self, self._fed(token, None), cache, self.all_real(len(token), 2))
 
         return [generation]
 
@@ -242,8 +246,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         cache, found, seen = None, [], 0
         for piece in torch.split(x.tokens, sizes, dim=1):
             seen += piece.shape[1]
-            real = self._all_real(len(piece), seen) if x.is_real is None else x.is_real[:, :seen]
-            logits, cache = self._stepped(piece, cache, real)
+            real = self.all_real(len(piece), seen) if x.is_real is None else x.is_real[:, :seen]
+            logits, cache = self.stepped(piece, cache, real)
             found.append(logits)
         return torch.cat(found, dim=1)
 
@@ -255,19 +259,6 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         with torch.no_grad():
             returned = self.call(self.given(x.tokens), **asked, **kept)
         return self.logits_in(returned, tuple(x.tokens.shape)).cpu().clone()
-
-    def in_turn(self, one: Tensor, two: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
-        """The logits of two sequences, each in pieces of these sizes, the pieces given in turn."""
-        caches: list[Any] = [None, None]
-        found: tuple[list[Tensor], list[Tensor]] = [], []
-        seen = 0
-        for pair in zip(torch.split(one, sizes, dim=1), torch.split(two, sizes, dim=1), strict=True):
-            seen += pair[0].shape[1]
-            for number, piece in enumerate(pair):
-                real = self._all_real(len(piece), seen)
-                logits, caches[number] = self._stepped(piece, caches[number], real)
-                found[number].append(logits)
-        return torch.cat(found[0], dim=1), torch.cat(found[1], dim=1)
 
     def continued(self, x: TokenInputs, new: int) -> TokenInputs:
         """The sequences with `new` tokens behind them, each that of the largest logit, without a cache."""
@@ -310,7 +301,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         """In what pieces so many tokens follow a cache."""
         return [length] if self.has("cached_chunks") else [1] * length
 
-    def _stepped(self, tokens: Tensor, cache: Any, is_real: Tensor | None = None) -> tuple[Tensor, Any]:
+    def stepped(self, tokens: Tensor, cache: Any, is_real: Tensor | None = None) -> tuple[Tensor, Any]:
+        """The logits of more tokens, and the cache with them; is_real: of all tokens so far."""
         assert self.step is not None
         with torch.no_grad():
             logits, cache = self.step(self, self._fed(tokens, is_real), cache, is_real)
@@ -325,7 +317,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         asked = x.is_real is None and self._asks_for_masks
         return torch.ones_like(x.tokens, dtype=torch.bool) if asked else x.is_real
 
-    def _all_real(self, rows: int, seen: int) -> Tensor | None:
+    def all_real(self, rows: int, seen: int) -> Tensor | None:
         """What a step is told where nothing is padding: no mask, unless it cannot do without."""
         own = self.declaration.step is not None
         asked = token_caches.needs_a_mask(self) if own else self._asks_for_masks

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.subject import named_in
+from headcheck.modules.returned import named_in
 
 LEFT_OUT = (-100, -1)
 """What a target is that does not count: in torch, and in nanoGPT."""

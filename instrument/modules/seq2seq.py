@@ -13,9 +13,10 @@ from headcheck.errors import SubjectError
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS, WITH_CAUSAL
+from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
-from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of, tensor_in
+from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
 from headcheck.modules.token_hints import are_alike, settle_pad, unrecognised
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option

@@ -14,8 +14,9 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.masks import ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
-from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 from headcheck.modules.weights import NormCall, norms_of, norms_watched, widths_of
 from headcheck.recipes import option
 from headcheck.signatures import needed_by

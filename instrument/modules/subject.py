@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, DidNotReturn, SubjectRaised, kind_of, require_parameters, require_willing
+from headcheck.calling import Clock, DidNotReturn, SubjectRaised, require_parameters, require_willing
 from headcheck.comparison import (
     Comparison,
     Failure,
@@ -362,30 +362,6 @@ def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
             f"no module could be made by {name}({arguments}): {problem}; "
             "name an instance, or a function without parameters that makes one"
         ) from problem
-
-
-def named_in(returned: Any, name: str) -> Any:
-    """What a module returned under a name, an attribute or an entry of a dict; None where there is nothing."""
-    return returned.get(name) if isinstance(returned, Mapping) else getattr(returned, name, None)
-
-
-def first_in(returned: Any, names: tuple[str, ...]) -> Any:
-    """What a module returned under the first of these names that there is, as in a dict or a named tuple; without
-    one, what stands first in a tuple, or all of it.
-    """
-    for name in names:
-        if (named := named_in(returned, name)) is not None:
-            return named
-    return returned[0] if isinstance(returned, tuple | list) and returned else returned
-
-
-def tensor_in(returned: Any, names: tuple[str, ...]) -> Tensor:
-    """The tensor that a module returned: by itself, or as `first_in` has it, of a tuple in a tuple too."""
-    returned = first_in(first_in(returned, names), names)
-    if not isinstance(returned, Tensor):
-        keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
-        raise LawBroken(f"returned {kind_of(returned)}{keys}, expected a torch.Tensor")
-    return returned
 
 
 def _as_made(weight: Tensor) -> bool:

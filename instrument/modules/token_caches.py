@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headcheck.calling import POSITIONAL, SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.modules.subject import named_in
+from headcheck.modules.returned import named_in
 from headcheck.signatures import parameters_of
 
 if TYPE_CHECKING:  # It imports this module.
@@ -41,6 +41,36 @@ OF_OTHER_THINGS = re.compile(
     "label|target|return|output|embed|train|drop|temperature|top_|token_type|segment|head_mask|loss|ignore|generator|eos"
 )
 """What stands in the names of arguments that do not say where new tokens stand."""
+
+
+def in_turn(model: CausalLMSubject, one: Tensor, two: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
+    """The logits of two sequences (batch, length), each in pieces of these sizes, the pieces given in turn."""
+    caches: list[Any] = [None, None]
+    found: tuple[list[Tensor], list[Tensor]] = [], []
+    seen = 0
+    for pair in zip(torch.split(one, sizes, dim=1), torch.split(two, sizes, dim=1), strict=True):
+        seen += pair[0].shape[1]
+        for number, piece in enumerate(pair):
+            real = model.all_real(len(piece), seen)
+            logits, caches[number] = model.stepped(piece, caches[number], real)
+            found[number].append(logits)
+    return torch.cat(found[0], dim=1), torch.cat(found[1], dim=1)
+
+
+def forked(model: CausalLMSubject, begun: Tensor, ways: list[Tensor]) -> list[Tensor]:
+    """The logits of what follows one cache: of each way on, token by token, the ways in turn.
+
+    begun (batch, length), ways (batch, as many as each other): tokens.
+    """
+    rows, length = begun.shape
+    caches = [model.stepped(begun, None, model.all_real(rows, length))[1]] * len(ways)
+    found: list[list[Tensor]] = [[] for _ in ways]
+    for place in range(ways[0].shape[1]):
+        for number, way in enumerate(ways):
+            real = model.all_real(rows, length + place + 1)
+            logits, caches[number] = model.stepped(way[:, place : place + 1], caches[number], real)
+            found[number].append(logits)
+    return [torch.cat(each, dim=1) for each in found]
 
 
 def shown(model: CausalLMSubject) -> Step | None:
@@ -105,8 +135,16 @@ class Found:
 def find(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[str]:
     """Take what has the name of a cache for one, where two tokens and then one with it are right; a note on it.
 
-    x, padded: sequences of three tokens, without and with padding on the left.
+    x, padded: sequences of three tokens, without and with padding on the left. A copy is asked: a module may keep what
+    it counts in itself.
     """
+    tried = model.unused()
+    notes = _found(tried, x, padded)
+    model.step = tried.step
+    return notes
+
+
+def _found(model: CausalLMSubject, x: TokenInputs, padded: TokenInputs) -> list[str]:
     place = model.places["past_key_values"]
     if model.step is not None or model.module is None or place is None:
         return []

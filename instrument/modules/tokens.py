@@ -25,8 +25,9 @@ from headcheck.modules.masks import (
     tried_with,
 )
 from headcheck.modules.noise import measured
+from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
-from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of
 from headcheck.signatures import parameters_of
 
 PAD_NAMES = ("trg_pad_idx", "tgt_pad_idx", "src_pad_idx", "pad_idx", "pad_token_id", "pad_id")

@@ -14,9 +14,10 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import takes_hooks
+from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.stacks import Stacked
-from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of, tensor_in
+from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 from headcheck.recipes import option
 
 SIZES = (8, 16, 32, 28, 64, 12, 24, 48, 96, 112, 128, 224, 256, 384, 512)

@@ -338,13 +338,30 @@ def a_returned_log_sum_exp_has_its_gradient(attention: AttentionSubject, x: Inpu
         x.problem.log_sum_exp_gradients(of_rows),
         attention.log_sum_exp_gradient_bounds(x, of_rows),
     )
-    of_output = x.cotangent if x.case.seed % 2 else None
-    if of_output is not None:
-        more, limits = x.problem.gradients(of_output.double()), attention.gradient_bounds(x, of_output)
-        exact = {name: each + getattr(more, name) for name, each in exact.items()}
-        bounds = {name: each + getattr(limits, name) for name, each in bounds.items()}
-    found = watching.gradients_of_the_log_sum_exp(attention, x, of_rows, of_output)
-    yield from compared_gradients(found, exact, bounds, ", of the log-sum-exp")
+    yield from watching.gradients_beside_the_output(attention, x, "log_sum_exp", of_rows, exact, bounds)
+
+
+@law(
+    source="dP_ij / dS_ik = P_ij (d_jk - P_ik): what reads weights, such as a penalty on them, trains by it",
+    formula="dS = P (dW - rowsum(P dW)), dQ = scale dS K, dK = scale dS^T Q: those of O = W V with V = I",
+    guards="A backward of one's own that takes no notice of what arrives at the weights.",
+    needs=("weights",),
+    given=(live_rows, one_of("dtype", "float32", "float64")),
+    share=0.5,
+)
+def returned_weights_have_their_gradient(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
+    """Returned weights hand their gradient on, alone or with the output's; they may carry none, or refuse one."""
+    if x.dtype not in (torch.float32, torch.float64):
+        raise NotApplicable("in 16 bits the weights may be of another dtype than what they are made of")
+    if x.dead_rows.any():
+        return
+    read = x.but(value=torch.eye(x.kv_len, dtype=x.dtype).expand(*x.key.shape[:3], -1))
+    of_weights = x.normal_like(x.problem.attended.weights, "weights").double()
+    exact, bounds = read.problem.gradients(of_weights), attention.gradient_bounds(read, of_weights, parts=1)
+    of_scores = bounds.of("query", "key")
+    yield from watching.gradients_beside_the_output(
+        attention, x, "weights", of_weights, exact._asdict(), of_scores
+    )
 
 
 @law(

@@ -9,7 +9,7 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.given import at_least
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.token_caches import positions_left_out
+from headcheck.modules.token_caches import forked, in_turn, positions_left_out
 
 KEPT = "keys and values of earlier tokens do not depend on later ones: they can be kept (Shazeer 2019, section 2.3)"
 ONE_AT_A_TIME = "(where one token at a time after a cache is meant, declare cached_chunks=False)"
@@ -65,10 +65,26 @@ def chunked_prefill_gives_the_full_pass(model: CausalLMSubject, x: TokenInputs) 
 def caches_are_independent(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
     """A generation that is interrupted by another one goes on as if nothing had happened."""
     other = x.but(tokens=x.other_tokens(model.vocab))
-    one, two = model.in_turn(x.tokens, other.tokens, [x.cut, *model.pieces(x.length - x.cut)])
+    one, two = in_turn(model, x.tokens, other.tokens, [x.cut, *model.pieces(x.length - x.cut)])
     meant = "(where one generation at a time is meant, declare own_cache=False)"
     yield model.close(one, model(x), x, f"logits of the first {meant}")
     yield model.close(two, model(other), other, "logits of the second")
+
+
+@law(
+    source=KEPT,
+    formula="f(a | cache) = f(prefix + a), f(b | cache) = f(prefix + b), token by token in turn",
+    guards="A cache that grows in place, so that one beam writes over the keys of another that began with it.",
+    needs=("step", "forked_cache"),
+    given=(at_least(length=3),),
+)
+def a_cache_may_be_continued_in_two_ways(model: CausalLMSubject, x: TokenInputs) -> Iterator[Comparison]:
+    """Two ways on from one cache have the logits of the two whole sequences, whichever is given first."""
+    cut = min(x.cut, x.length - 2)
+    ways = [x, x.but(tokens=torch.cat([x.tokens[:, :cut], x.other_tokens(model.vocab)[:, cut:]], dim=1))]
+    found = forked(model, x.tokens[:, :cut], [way.tokens[:, cut:] for way in ways])
+    for way, logits in zip(ways, found, strict=True):
+        yield model.close(logits, model(way)[:, cut:], way, "logits of one way on")
 
 
 @law(

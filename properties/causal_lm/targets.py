@@ -84,8 +84,30 @@ def targets_left_out_have_no_part_in_the_mean(model: CausalLMSubject, x: TokenIn
 )
 def the_gradient_of_a_multiple_of_the_loss_is_its_slope(model: CausalLMSubject, x: TokenInputs) -> Comparison:
     """Of a multiple of the loss the gradient, along a random direction of the weights, is what small steps show."""
+    return _slope(model, x, _targets(model, x), "gradient of a multiple of the loss")
+
+
+@law(
+    source="torch.nn.functional.cross_entropy: a target of ignore_index does not contribute to the gradient",
+    formula="of n targets k left out: c <dL/dw, w d> = c (L(w (1 + h d)) - L(w (1 - h d))) / 2h, c and d random",
+    guards="A fused loss that leaves a target out of the sum, and not out of the gradient, made on the way forward.",
+    needs=("targets", "loss"),
+    given=(at_least(length=3),),
+    share=0.25,
+)
+def targets_left_out_have_no_part_in_the_gradient(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """Where some targets are left out, the gradient of a multiple of the loss is what small steps show."""
+    drawn = torch.rand(x.tokens.shape, generator=x.generator("left out")) < 0.5
+    drawn[:, x.case.seed % x.length] = True
+    drawn[:, (x.case.seed + 1) % x.length] = False
+    marked = without(model, x, _targets(model, x), drawn)
+    return _slope(model, x, marked, "gradient of the loss of some targets")
+
+
+def _slope(model: CausalLMSubject, x: TokenInputs, targets: Tensor, what: str) -> Comparison:
+    """The gradient of a multiple of the loss along a random direction of the weights, against what small steps show."""
     require_gradients(model.declaration.gradients)
-    targets, generator = _targets(model, x), x.generator("direction")
+    generator = x.generator("direction")
     weights = [each for each in model.weights() if each.requires_grad and each.is_floating_point()]
     loss = loss_of(model, x, targets)
     model.require_a_graph(loss)
@@ -101,7 +123,7 @@ def the_gradient_of_a_multiple_of_the_loss_is_its_slope(model: CausalLMSubject, 
             return factor * scored(model, x, targets).loss
 
     noise = model.noise_of(lambda: scored(model, x, targets).loss)
-    return held(torch.stack(parts), moved, (noise, factor), "gradient of a multiple of the loss")
+    return held(torch.stack(parts), moved, (noise, factor), what)
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ def another_call_between_changes_nothing(
     used, other = module.unused(), module.another(x)
     alone = module.unused()(other)
     first, between = used(x), used(other)
-    yield module.unchanged(used(x), first, x, "output, the second time")
+    yield module.close(used(x), first, x, "output, the second time")
     yield module.close(between, alone, other, "output of another call")
 
 
@@ -81,8 +81,14 @@ def weights_changed_in_place_are_read_again(
     if used is unused:
         raise NotApplicable("it is a function, which cannot be had uncalled")
     used(x)
-    with scaled(used.weights(), GROWN), scaled(unused.weights(), GROWN):
+    with scaled(_trained(used), GROWN), scaled(_trained(unused), GROWN):
         return module.close(used(x), unused(x), x, "output with other weights")
+
+
+def _trained(module: ModuleSubject[ModuleInputs]) -> list[torch.Tensor]:
+    """The weights that an optimiser would change; all, where none wants a gradient. A frozen one may be a constant."""
+    weights = module.weights()
+    return [each for each in weights if each.requires_grad] or weights
 
 
 @law(
@@ -237,6 +243,22 @@ def inference_mode_leaves_nothing_behind(
     if len(found) != len(meant):
         raise LawBroken("after a call in inference mode the output carries no gradient")
     yield same(found, meant, "whether each gradient after it is finite")
+
+
+@law(
+    source="torch.autocast: formats are chosen within the region",
+    formula="in float32: f(x) under autocast, then f(x) = f(x) of a module that was never called",
+    guards="Rotary tables, a mask or expanded weights that are kept in the format of the first call: in 16 bits, for all "
+    "calls that come after one under autocast.",
+    share=0.5,
+    roles=LARGER,
+)
+def autocast_leaves_nothing_behind(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
+    """A call under autocast, in bfloat16, changes no answer that comes after it in float32."""
+    alone, given = module.in_float32(), x.in_float32()
+    used = module.under_autocast(given)
+    used.autocast = False
+    return alone.close(used(given), alone(given), given, "output after a call under autocast")
 
 
 def _whether_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> torch.Tensor:

@@ -4,13 +4,24 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, holds, none, same, within
+from headcheck.calling import kind_of
+from headcheck.comparison import (
+    Comparison,
+    LawBroken,
+    NotApplicable,
+    holds,
+    none,
+    require_gradients,
+    same,
+    within,
+)
 from headcheck.given import at_least, having, one_of
 from headcheck.laws import law
 from headcheck.modules.multi_head.bounds import weights_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
-from headcheck.modules.multi_head.oracle import expected_weights
+from headcheck.modules.multi_head.oracle import GIVEN, expected_weights
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.slopes import direction, held
 
 SOFTMAX = "Vaswani et al. 2017, equation (1): the weights are a softmax"
 
@@ -127,11 +138,65 @@ def what_is_asked_for_is_for_its_own_call(attention: MultiHeadSubject, x: MultiH
     asked: list[dict[str, bool]] = [{"need_weights": False}, {"need_weights": True}]
     if attention.has("average"):
         asked += [{"need_weights": True, "average": each} for each in (True, False)]
-    first = {str(each): attention.form_of(x, **each) for each in asked}
+    first = {str(each): _form(attention, x, **each) for each in asked}
     for each in asked:
-        again = attention.form_of(x, **each)
+        again = _form(attention, x, **each)
         if again != first[str(each)]:
             raise LawBroken(
                 f"returned {again} where the same call returned {first[str(each)]} before another"
             )
     return none("calls that return something else")
+
+
+def _form(attention: MultiHeadSubject, x: MultiHeadInputs, **asked: bool) -> str:
+    """What a call returns, in words: kinds and shapes."""
+    with torch.no_grad():
+        returned = attention.returned(x, **asked)
+    parts = returned if isinstance(returned, tuple | list) else [returned]
+    shapes = [str(tuple(each.shape)) if isinstance(each, torch.Tensor) else kind_of(each) for each in parts]
+    return f"{type(returned).__name__} of {', '.join(shapes)}"
+
+
+@law(
+    source="the chain rule, through the softmax too: what reads weights, such as a penalty on them, trains by it",
+    formula="<dL/dx, x d> = (L(x (1 + h d)) - L(x (1 - h d))) / 2h, L = <a, P> + <b, f(x)>, x = (q, k, v), d random",
+    guards="A backward of one's own that takes no notice of what arrives at the weights.",
+    needs=("returned_weights",),
+    given=(having(mask="none", padding=False),),
+    share=0.5,
+)
+def returned_weights_have_their_gradient(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """The gradient of returned weights that carry one, alone or beside the output's, is what small steps show."""
+    require_gradients(attention.declaration.gradients)
+    given = {name: each.clone().requires_grad_() for name in GIVEN if (each := getattr(x, name)) is not None}
+    parts = _weights_and_output(attention, x.but(**given))
+    if not parts[0].requires_grad:
+        raise NotApplicable("the weights that it returns carry no gradient")
+    ways = [x.random(f"cotangent {number}", *part.shape) for number, part in enumerate(parts)]
+    sent = [way.to(part) for way, part in zip(ways, parts, strict=True)]
+    found = attention.clock.call(torch.autograd.grad, parts, [*given.values()], sent, materialize_grads=True)
+    generator = x.generator("direction")
+    steps = {name: direction(each.detach(), generator) for name, each in given.items()}
+    along = [
+        (gradient.cpu().double() * getattr(x, name) * step).sum()
+        for gradient, (name, step) in zip(found, steps.items(), strict=True)
+    ]
+
+    def moved(size: float) -> torch.Tensor:
+        there = x.but(**{name: getattr(x, name) * (1 + size * step) for name, step in steps.items()})
+        with torch.no_grad():
+            answered = _weights_and_output(attention, there)
+        return sum(
+            ((each.cpu().double() * way).sum() for each, way in zip(answered, ways, strict=True)),
+            torch.zeros(()),
+        )
+
+    noise = max(attention.bound(x), weights_bound(x, attention.found.unit))
+    every = torch.cat([way.flatten() for way in ways])
+    return held(torch.stack(along), moved, (noise, every), "gradient of the weights")
+
+
+def _weights_and_output(attention: MultiHeadSubject, x: MultiHeadInputs) -> list[torch.Tensor]:
+    """The weights that are returned; of every other case the output, too."""
+    output, weights = attention.output_and_weights(x)
+    return [weights, output] if x.case.seed % 2 else [weights]

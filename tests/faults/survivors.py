@@ -45,6 +45,20 @@ def log_sum_exp_gradient_not_of_the_sinks(call: Call) -> Any:
 
 
 @fault(
+    "The gradient that arrives at the returned weights does not go on.",
+    breaks="gradients/returned-weights-have-their-gradient",
+    naive="GR",
+    when=("return_weights", "a loss that reads the weights"),
+    features=("return_weights",),
+)
+def gradient_of_the_weights_lost(call: Call) -> Any:
+    if not call.return_weights:
+        return clean.attention(call)
+    output, weights = clean.attention(call)
+    return output, _Times.apply(weights, 0.0)
+
+
+@fault(
     "Backward numbers the streams of random numbers by the key heads, where forward numbers them by the query heads.",
     breaks="dropout/the-gradient-uses-the-same-pattern",
     naive="GR",

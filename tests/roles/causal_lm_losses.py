@@ -156,7 +156,7 @@ class FusedUnscaled(Fused):
 
 
 class OfFused(Trained):
-    by: type[Fused] = Fused
+    by: type[torch.autograd.Function] = Fused
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = self.by.apply(logits.flatten(0, 1), targets.flatten())
@@ -175,4 +175,47 @@ def fused_loss() -> nn.Module:
 def fused_loss_without_what_comes_back() -> nn.Module:
     model = OfFused()
     model.by = FusedUnscaled
+    return model
+
+
+class FusedOfSome(torch.autograd.Function):
+    """The same over the targets that are not left out."""
+
+    spared = True
+    """Whether what is left out has no gradient."""
+
+    @classmethod
+    def forward(cls, ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        counted = targets >= 0
+        safe = targets.clamp(min=0)[:, None]
+        gradient = logits.softmax(dim=-1).scatter_add(1, safe, -torch.ones_like(logits[:, :1]))
+        if cls.spared:
+            gradient = gradient * counted[:, None]
+        ctx.save_for_backward(gradient / counted.sum())
+        return functional.cross_entropy(logits, targets)
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> Any:
+        (gradient,) = ctx.saved_tensors
+        return gradient * sent[0], None
+
+
+class FusedOfAll(FusedOfSome):
+    spared = False
+
+
+@right("A fused loss that knows of targets that are left out.")
+def fused_loss_of_some() -> nn.Module:
+    model = OfFused()
+    model.by = FusedOfSome
+    return model
+
+
+@wrong(
+    "A fused loss leaves targets out, and not out of its gradient: those train as if they were token 0.",
+    breaks="targets/targets-left-out-have-no-part-in-the-gradient",
+)
+def fused_gradient_of_what_is_left_out() -> nn.Module:
+    model = OfFused()
+    model.by = FusedOfAll
     return model

@@ -4,7 +4,17 @@ import torch
 from torch import Tensor, nn
 
 from tests import lost, redrawn
-from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
+from tests.kept import (
+    ANSWERS,
+    CHANGED,
+    COARSE,
+    FAULT,
+    OF_AUTOCAST,
+    REAL,
+    with_kept_answers,
+    with_kept_gain,
+    with_kept_third,
+)
 from tests.roles import right, wrong
 from tests.roles.encoder import WIDTH, Block, PostNorm
 
@@ -196,3 +206,8 @@ def maximum_begins_at_zero() -> nn.Module:
 @wrong(redrawn.UNDROPPED, breaks=redrawn.OF_A_DRAW)
 def undropped_on_the_way_back() -> nn.Module:
     return redrawn.with_an_undropped_gradient(Block(), "w_o")
+
+
+@wrong(COARSE, breaks=OF_AUTOCAST)
+def factor_of_autocast_kept() -> nn.Module:
+    return with_kept_third(Block(), "w_o")

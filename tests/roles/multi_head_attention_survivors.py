@@ -506,3 +506,32 @@ class MaskKeptByItsTensor(Plain):
         if self.last[0] is not mask:
             self.last = (mask, ~(mask[:, None] if mask.ndim == 3 else mask))
         return scores.masked_fill(self.last[1], -torch.inf)
+
+
+class _Times(torch.autograd.Function):
+    """The same numbers; what arrives at them on the way back is multiplied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> tuple[Tensor, None]:
+        return ctx.factor * sent[0], None
+
+
+@right("Weights that are returned are for looking at: they carry no gradient.")
+class ShownApart(Full):
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        return super().shown(weights, raw, averaged).detach()
+
+
+@wrong(
+    "A backward of one's own takes no notice of what arrives at the returned weights.",
+    breaks="returned/returned-weights-have-their-gradient",
+)
+class WeightsTrainNothing(Full):
+    def shown(self, weights: Tensor, raw: Tensor, averaged: bool) -> Tensor:
+        seen: Tensor = _Times.apply(super().shown(weights, raw, averaged), 0.0)
+        return seen

@@ -29,7 +29,8 @@ class Attention(nn.Module):
             part.unflatten(-1, (2, 4)).transpose(1, 2)
             for part in (self.query(x), *self.both(memory).chunk(2, -1))
         )
-        scores = (query @ key.mT / 2).masked_fill(~mask, torch.finfo(x.dtype).min)
+        scores = query @ key.mT / 2
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return self.out((torch.softmax(scores, -1) @ value).transpose(1, 2).flatten(2))
 
 

@@ -8,7 +8,17 @@ from torch.nn import functional
 
 from headcheck import reference
 from tests import lost, redrawn
-from tests.kept import ANSWERS, CHANGED, FAULT, REAL, with_kept_answers, with_kept_gain
+from tests.kept import (
+    ANSWERS,
+    CHANGED,
+    COARSE,
+    FAULT,
+    OF_AUTOCAST,
+    REAL,
+    with_kept_answers,
+    with_kept_gain,
+    with_kept_third,
+)
 from tests.roles import right, wrong
 from tests.roles.vision import ANY_SIZE, SIZES, Small, patches_of, reference_by_unfold
 
@@ -254,3 +264,8 @@ class TakenByCount(Stretched):
 )
 def places_taken_by_their_count() -> nn.Module:
     return TakenByCount()
+
+
+@wrong(COARSE, breaks=OF_AUTOCAST, **SIZES)
+def factor_of_autocast_kept() -> nn.Module:
+    return with_kept_third(Small(), "head")

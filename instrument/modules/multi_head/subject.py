@@ -17,7 +17,7 @@ from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
 from headcheck.modules.multi_head.oracle import GIVEN, expected
 from headcheck.modules.multi_head.weighted import WeightedModule
-from headcheck.modules.subject import tensor_in
+from headcheck.modules.returned import tensor_in
 from headcheck.modules.weights import rates_of_dropout
 from headcheck.signatures import needed_by, parameters_of
 from headcheck.strides import placed
@@ -193,7 +193,10 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         return [*self.module.parameters(), *self.module.buffers()]
 
     def output(self, x: MultiHeadInputs) -> Tensor:
-        output = self._batch_first(tensor_in(self._returned(x), ("last_hidden_state", "output")))
+        return self._output_in(self.returned(x), x)
+
+    def _output_in(self, returned: Any, x: MultiHeadInputs) -> Tensor:
+        output = self._batch_first(tensor_in(returned, ("last_hidden_state", "output")))
         if tuple(output.shape) != tuple(x.query.shape):
             raise LawBroken(f"output has shape {tuple(output.shape)}, expected {tuple(x.query.shape)}")
         return output
@@ -204,7 +207,13 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         averaged: said to the module where it can be asked; None: as it does by itself.
         """
         with torch.no_grad():
-            returned = self._returned(x, average=averaged, need_weights=self.has("need_weights") or None)
+            return self.output_and_weights(x, averaged=averaged)[1].detach().cpu().clone()
+
+    def output_and_weights(
+        self, x: MultiHeadInputs, *, averaged: bool | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Both of one call, the weights as above, with the graph that they carry."""
+        returned = self.returned(x, average=averaged, need_weights=self.has("need_weights") or None)
         second = returned[1] if isinstance(returned, tuple | list) and len(returned) > 1 else returned
         if not isinstance(second, Tensor):
             raise LawBroken(f"returned {kind_of(second)} where the weights come, expected a torch.Tensor")
@@ -213,17 +222,10 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         expected = axes if per_head else axes[:1] + axes[2:]
         if tuple(second.shape) != expected:
             raise LawBroken(f"weights have shape {tuple(second.shape)}, expected {expected}")
-        return second.detach().cpu().clone()
+        return self._output_in(returned, x), second
 
-    def form_of(self, x: MultiHeadInputs, **asked: bool) -> str:
-        """What a call returns, in words: kinds and shapes."""
-        with torch.no_grad():
-            returned = self._returned(x, **asked)
-        parts = returned if isinstance(returned, tuple | list) else [returned]
-        shapes = [str(tuple(each.shape)) if isinstance(each, Tensor) else kind_of(each) for each in parts]
-        return f"{type(returned).__name__} of {', '.join(shapes)}"
-
-    def _returned(self, x: MultiHeadInputs, **more: Any) -> Any:
+    def returned(self, x: MultiHeadInputs, **more: Any) -> Any:
+        """What a call returns; more: what it is asked for, by canonical names."""
         self.require_room(max(x.query.shape[1], x.keys.shape[1]))
         self._ready(x)
         asked = more.pop("need_weights", None)
