@@ -375,3 +375,17 @@ def test_a_table_of_angles_is_told_apart_from_positions() -> None:
 
     verdict = headcheck.verify(rotary, role="rotary", laws="norms-are-kept", profile="quick", dtype="float32")
     assert any(note.startswith("freqs is given positions") for note in verdict.notes)
+
+
+def test_a_rotation_backwards_is_told_by_a_hint() -> None:
+    """The products are right, the angles are not: what is declared of it is named, and is then right."""
+
+    def backwards(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1)
+
+    verdict = headcheck.verify(backwards, role="rotary", laws="frequencies", profile="quick", dtype="float64")
+    assert not verdict.conforms
+    assert any("is right with --declare backwards=True" in note for note in verdict.notes)
+    declared = Rotary(backwards, backwards=True)
+    assert headcheck.verify(declared, profile="quick", dtype="float64").conforms

@@ -104,10 +104,11 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return self.layout.index("h")
 
     def tensors_for(self, x: RotaryInputs) -> dict[str, Tensor]:
-        return super().tensors_for(x.but(x=self._turned(x.x)))
+        return super().tensors_for(x.but(x=self._given(x, x.x)))
 
     def run(self, x: RotaryInputs, tensors: Mapping[str, Tensor]) -> Tensor:
-        return self._as_in_x(x, self._turned(super().run(x.but(x=self._turned(x.x)), tensors)))
+        output = super().run(x.but(x=self._given(x, x.x)), tensors)
+        return self._as_in_x(x, self._given(x, output, self.declaration.pairing_out))
 
     def refuses_strides(self, problem: BaseException) -> bool:
         """As declared, or as what is raised says."""
@@ -115,13 +116,22 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return super().refuses_strides(problem) if declared is None else not declared
 
     def as_seen(self, x: RotaryInputs, gradient: Tensor) -> Tensor:
-        return self._turned(gradient)
+        return self._given(x, gradient)
 
     def sent_back(self, x: RotaryInputs, cotangent: Tensor) -> Tensor:
-        return self._turned(self._turned(cotangent).contiguous()) if cotangent.is_contiguous() else cotangent
+        if not cotangent.is_contiguous():
+            return cotangent
+        return self._given(x, self._given(x, cotangent).contiguous())
 
-    def _turned(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2) if self.layout == "bshd" else x
+    def _given(self, x: RotaryInputs, tensor: Tensor, pairing: Pairing | None = None) -> Tensor:
+        """A tensor like x as the subject has it, and back: its axes in another order, and each of its pairs, where it
+        turns backwards; a pair that is turned round turns the other way.
+        """
+        if self.declaration.backwards:
+            pairing = pairing or x.pairing
+            first, second, rest = Pairs.of(tensor, self.rotary_dim(tensor.shape[-1]), pairing)
+            tensor = Pairs(second, first, rest).joined(pairing)
+        return tensor.transpose(1, 2) if self.layout == "bshd" else tensor
 
     def _as_in_x(self, x: RotaryInputs, output: Tensor) -> Tensor:
         """The output with its pairs where they stand in x."""

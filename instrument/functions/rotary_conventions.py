@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,7 @@ def _matrix(subject: RotarySubject, dtype: torch.dtype, dim: int, position: int 
     try:
         return subject(alike)[0, 0].cpu()
     except (LawBroken, NotApplicable) as problem:
-        if _why_not(subject, run):
+        if failure_of(subject, run):
             raise SubjectError(
                 f"the subject does not turn tokens that all stand at position {position}: {problem}"
             ) from problem
@@ -248,17 +249,20 @@ def _others(subject: RotarySubject, dtype: torch.dtype) -> Iterator[dict[str, An
     """Declarations that a measured rotation may have: of its pairs, its length, and its base or its angles."""
     dim = min((dim for dim in subject.dims if dim >= SHOWN), default=max(subject.dims))
     width = subject.rotary_dim(dim)
-    for out in (subject.pairing, _other(subject.pairing)):
+    for out, backwards in product((subject.pairing, _other(subject.pairing)), (False, True)):
 
-        def turns_at(position: int, out: Pairing = out) -> Tensor | None:
+        def turns_at(position: int, out: Pairing = out, backwards: bool = backwards) -> Tensor | None:
             with suppress(SubjectError):
-                return turns_of(_matrix(subject, dtype, dim, position).double(), width, subject.pairing, out)
+                matrix = _matrix(subject, dtype, dim, position).double()
+                turns = turns_of(matrix, width, subject.pairing, out)
+                return turns if turns is None or not backwards else turns.conj()
             return None
 
         frequencies = frequencies_of(turns_at, subject.furthest)
         if frequencies is None or (frequencies < 0).any():
             continue
         common: dict[str, Any] = {} if out == subject.pairing else {"pairing_out": out}
+        common |= {"backwards": True} if backwards else {}
         common |= _magnitude([turns_at(position) for position in LENGTHS_AT])
         if base := base_of(frequencies):
             yield common if base == subject.base else {**common, "base": base}
@@ -289,7 +293,7 @@ def _said(value: float | str | tuple[float, ...]) -> str:
     """As the command line reads it."""
     if isinstance(value, tuple):
         return ",".join(f"{each:.9g}" for each in value)
-    return value if isinstance(value, str) else f"{value:.10g}"
+    return str(value) if isinstance(value, str | bool) else f"{value:.10g}"
 
 
 def _is_right(subject: RotarySubject, dtype: torch.dtype) -> bool:
@@ -312,7 +316,7 @@ def _negative(subject: RotarySubject, dtype: torch.dtype) -> list[str]:
     asked = _off_the_device(subject, dtype)
     if asked.is_right(x):
         return []
-    why = _why_not(asked, x) or "they do not turn back"
+    why = failure_of(asked, x) or "they do not turn back"
     subject.refused["negative"] = f"{subject.FEATURES['negative']} ({why})"
     return []
 
@@ -392,9 +396,4 @@ def _refusal(subject: RotarySubject, dtype: torch.dtype, dim: int, positions: Te
     """Why a call does not work; '' if it does."""
     where = torch.arange(2) if positions is None else positions
     x = torch.ones(where.ndim, 3, where.shape[-1], dim, dtype=dtype)
-    return _why_not(subject, _inputs(subject, x, where))
-
-
-def _why_not(subject: RotarySubject, x: RotaryInputs) -> str:
-    """Why a call does not work; '' if it does."""
-    return str(failure_of(subject, x) or "")
+    return str(failure_of(subject, _inputs(subject, x, where)) or "")

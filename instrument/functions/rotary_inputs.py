@@ -49,6 +49,8 @@ class Rotary(Declaration):
     """Which dims turn together: neighbours (0, 1), (2, 3), ..., or those half of rotary_dim apart."""
     pairing_out: Pairing | None = None
     """Where the pairs stand in the output; None: where they stand in x. DeepSeek takes neighbours and returns halves."""
+    backwards: bool | None = None
+    """Whether it turns by minus the angle, as nanochat: products of query and key are the same; None: it does not."""
     magnitude: float | None = None
     """What the turned dims are multiplied by, as by YaRN's attention factor in cos and sin; None: 1."""
     rotary_dim: int | float | None = None

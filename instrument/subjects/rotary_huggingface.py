@@ -24,7 +24,7 @@ MODELS: dict[str, tuple[str, Any, float]] = {
     "deepseek_v3": ("DeepseekV3", "half", 1.0),
 }
 BACKWARDS = ("nanochat",)
-"""Those that turn the other way, as their documentation says: they are handed the positions with another sign."""
+"""Those that turn the other way, as their documentation says."""
 
 
 def _rotary(model: str) -> Rotary:
@@ -47,7 +47,6 @@ def _rotary(model: str) -> Rotary:
 
     def turned(x: Tensor, positions: Tensor, *, base: float = 10000.0) -> Tensor:
         rows = positions if positions.ndim == 2 else positions[None]
-        rows = -rows if model in BACKWARDS else rows
         with torch.no_grad():
             cos, sin = table(x.shape[-1], base)(x, rows)
         output: Tensor = modeling.apply_rotary_pos_emb(x, x, cos, sin)[0]
@@ -57,6 +56,7 @@ def _rotary(model: str) -> Rotary:
         turned,
         name=f"hf-{model.replace('_', '-')}-rotary",
         pairing=pairing,
+        backwards=model in BACKWARDS or None,
         rotary_dim=share if share < 1 else None,
         dims=(8, 16, 32, 64, 128) if share < 1 else None,
         gradients=True,

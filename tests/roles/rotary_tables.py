@@ -57,6 +57,11 @@ def by_complex_tables(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor
     return query, key
 
 
+@right("It turns by minus the angle, as nanochat does: the products are the same.", backwards=True)
+def by_tables_backwards(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return neighbours_turned(x, cos, -sin)
+
+
 @right("Tables that have an axis of heads already, and products in float32.")
 def by_tables_with_an_axis(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if cos.ndim != 4:
