@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase
 
 from headcheck import heard
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, place
+from headcheck.draws import drawn_by_the_seed_alone
 from headcheck.hangs import Hangs
 from headcheck.laws import Law
 from headcheck.library import put_back
@@ -260,7 +261,8 @@ class Engine:
             if tally.broken is None and not self._is_over():
                 tally.add(self.example(law, self._prepared(law, case)))
 
-        run()
+        with drawn_by_the_seed_alone():
+            run()
 
     def _row(self, law: Law, tally: _Tally) -> LawResult:
         row = LawResult(

@@ -81,6 +81,12 @@ def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
     return -1 if parameter == "window_size" else None
 
 
+def takes_a_rate(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether a parameter of dropout may be a number: not so where it is None by default, or a module by its type."""
+    known = (parameters_of(function) or {}).get(parameter)
+    return known is None or not (known.default is None or "Dropout" in str(known.annotation))
+
+
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
     """The parameters of query, key and value where these are taken by keyword only, or in another order; () elsewhere."""
     first = {name.lower(): name for name in islice(parameters_of(function) or (), len(INPUTS))}

@@ -32,11 +32,11 @@ from headcheck.attention.forms import (
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.sizes import why_not
 from headcheck.attention.strides import lay_out, lay_out_mask
-from headcheck.attention.unsaid import unsaid
+from headcheck.attention.unsaid import as_window, unsaid
 from headcheck.calling import Clock, SubjectRaised, kind_of, plain_tensor, require_willing
 from headcheck.comparison import LawBroken, NotApplicable, require_a_graph, require_gradients
 from headcheck.declarations import BASE_2, Attention
-from headcheck.signatures import by_place, must_be_given, no_limit, placed_only, tensors_by_name
+from headcheck.signatures import by_place, must_be_given, no_limit, placed_only, takes_a_rate, tensors_by_name
 from headcheck.strides import moved
 
 GRADIENTS = "gradients"
@@ -66,6 +66,9 @@ class Edge(Abilities):
         self.placed_only = placed_only(declaration.function)
         self.output_layout = declaration.output_layout or declaration.layout
         self.no_limit = no_limit(declaration.function, self.arguments.get("window", ""))
+        self.no_rate = (
+            0.0 if takes_a_rate(declaration.function, self.arguments.get("dropout_p", "")) else None
+        )
 
     @property
     def seconds(self) -> float:
@@ -200,7 +203,7 @@ class Edge(Abilities):
             "is_causal": x.is_causal or None,
             "scale": x.scale,
             "enable_gqa": True if x.group != 1 and "enable_gqa" in self.arguments else None,
-            "window": self._window(x.window),
+            "window": as_window(x.window, self.no_limit),
             "softcap": x.softcap,
         }
         if self.declaration.returns is None:
@@ -209,17 +212,13 @@ class Edge(Abilities):
         given = {name: value for name, value in plain.items() if value is not None and name not in always}
         given |= {
             name: value
-            for name, value in unsaid(x, self.no_limit).items()
+            for name, value in unsaid(x, self.no_limit, self.no_rate).items()
             if name in self.always_given and given.get(name, tensors.get(name)) is None
         }
         arguments = Arguments(tensors, given)
         if self.is_packed:
             self.add_lengths(arguments, [x.q_len] * x.batch, [x.kv_len] * x.batch)
         return arguments
-
-    def _window(self, window: tuple[int | None, int | None] | None) -> tuple[int | None, ...] | None:
-        """(left, right) with the subject's own word for a side without limit."""
-        return window and tuple(self.no_limit if side is None else side for side in window)
 
     def add_lengths(self, arguments: Arguments, q_lens: Sequence[int], kv_lens: Sequence[int]) -> None:
         """Where each packed sequence begins, and the longest, as far as the subject takes them."""

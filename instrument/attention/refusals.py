@@ -9,7 +9,6 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trying import built, is_refusal, refuses_an_argument, willing
 from headcheck.calling import SubjectRaised, was_raised
 from headcheck.comparison import Failure, NotApplicable, failure_of
-from headcheck.signatures import parameters_of
 
 OTHER_KIND = {"boolean": "additive", "additive": "boolean"}
 """The two kinds of masks."""
@@ -86,16 +85,10 @@ def _refuses(trial: AttentionSubject, feature: str, failure: Failure | None) -> 
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
     if feature in OTHER_KIND:
         return is_refusal(failure)
-    if feature == "dropout" and isinstance(failure, SubjectRaised) and _is_no_rate(trial):
+    if feature == "dropout" and isinstance(failure, SubjectRaised) and trial.no_rate is None:
         return True
     canonical = FEATURES[feature].argument or feature
     return refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))
-
-
-def _is_no_rate(trial: AttentionSubject) -> bool:
-    """Whether nothing is dropped by a default of None: then the argument may be a module."""
-    named = (parameters_of(trial.declaration.function) or {}).get(trial.arguments["dropout_p"])
-    return named is not None and named.default is None
 
 
 def _says_of_the_kind(failure: Failure | None) -> bool:

@@ -202,9 +202,10 @@ def _cure(trial: AttentionSubject) -> str:
     if "cu_seqlens_q" in trial.always_given and not trial.is_packed:
         return "or declare layout='thd' where it takes packed sequences"
     needed = needed_by(trial.declaration.function) or []
-    without = [name for name in needed if name in trial.arguments.values()]
+    nothing = {"dropout_p": trial.no_rate}
+    without = [f"{nothing.get(what)} for {name}" for what, name in trial.arguments.items() if name in needed]
     if without:
-        return f"one that takes None for {' and for '.join(without)}, which calls without give"
+        return f"one that takes {' and '.join(without)}, which calls without give"
     return "or say its role with --role"
 
 

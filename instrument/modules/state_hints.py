@@ -95,6 +95,28 @@ def causal_hint(subject: Any) -> list[Hint]:
     return [Hint("no state hears those behind it: where that is meant, --declare causal=True")]
 
 
+def one_sided_hint(subject: Any) -> list[Hint]:
+    """A hint where NaN comes back from padding that stands before a sequence, and none from padding behind it."""
+    if subject.lacks("left_padding") or subject.lacks("right_padding"):
+        return []
+    x = subject.plain(2, 3, subject.d_model)
+    before, behind = torch.arange(3) > 0, torch.arange(3) < 2
+    try:
+        if _finite_gradients(subject, x, before) or not _finite_gradients(subject, x, behind):
+            return []
+    except (LawBroken, NotApplicable):
+        return []
+    return [
+        Hint("gradients are NaN beside padding on the left: where none stands there, --declare padding=right")
+    ]
+
+
+def _finite_gradients(subject: Any, x: Any, real: Tensor) -> bool:
+    """Whether the gradient of the states in what they are made of is finite, where padding stands beside them."""
+    padded = x.but(is_real=real.expand(x.x.shape[:2]))
+    return bool(subject.gradient(padded, padded.is_real).isfinite().all())
+
+
 def _later_unheard(subject: Any, x: Any) -> bool:
     """Whether the first state does not hear those behind it."""
     other = x.but(x=torch.cat([x.x[:, :1], 1 - x.x[:, 1:]], dim=1))

@@ -9,7 +9,14 @@ from headcheck.calling import refuses_a_length
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
-from headcheck.modules.state_hints import CANDIDATES, is_right, limit_hint, norm_order_note, unrecognised
+from headcheck.modules.state_hints import (
+    CANDIDATES,
+    is_right,
+    limit_hint,
+    norm_order_note,
+    one_sided_hint,
+    unrecognised,
+)
 from headcheck.modules.states import LONGEST, AnyCase, AnyStates, StatesSubject
 
 OF_TOKENS = ("lm", "languagemodel")
@@ -47,7 +54,7 @@ class StatesRole(ModuleRole[AnyCase, AnyStates]):
         unknown, order = unrecognised(subject, self.inputs), subject.norm_order
         said = [f"norm order: {order}"] if order else norm_order_note(subject)
         masks = settled_masks(subject, self.find, is_right, call="plain call", candidates=CANDIDATES)
-        return [*masks, *unknown, *said]
+        return [*masks, *unknown, *said, *one_sided_hint(subject)]
 
     def settle(self, case: AnyCase, subject: Any) -> AnyCase:
         case = case.but(length=subject.fitting(case.length))

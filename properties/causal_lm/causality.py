@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, none, within
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.given import at_least, having, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
@@ -58,6 +58,10 @@ def every_earlier_token_counts(model: CausalLMSubject, x: TokenInputs) -> Compar
     last = x.length - 1
     for place in sorted({0, last, x.cut % x.length}):
         if not model.shows(partial(_counts, model, x, place), x):
+            if _fades(model, x, place):
+                raise NotApplicable(
+                    "what an earlier token counts for fades with the distance, below rounding"
+                )
             raise LawBroken(
                 f"the logits of position {last} do not depend on the token at {place} "
                 "(where that is meant, declare full_context=False)"
@@ -95,10 +99,31 @@ def _pulls(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
 
 def _counts(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
     """Whether another token at a place changes the logits at the end, in each row."""
+    differs = model.differing(_with_another(model, x, place), model(x), x)[:, -1]
+    return bool(differs.any(dim=1).all())
+
+
+def _with_another(model: CausalLMSubject, x: TokenInputs, place: int) -> torch.Tensor:
+    """The logits where another token stands at a place."""
     other = x.tokens.clone()
     other[:, place] = x.other_tokens(model.vocab)[:, place]
-    differs = model.differing(model(x.but(tokens=other)), model(x), x)[:, -1]
-    return bool(differs.any(dim=1).all())
+    return model(x.but(tokens=other))
+
+
+def _fades(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
+    """Whether a token counts for less the farther it is from the end, as in a recurrence that forgets, and here, going
+    on at the rate of the last two distances at which it is seen, for less than rounding.
+    """
+    still, last, hidden = model(x)[:, -1], x.length - 1, model.bound(x)
+    seen = []
+    for distance in (2**power for power in range(last.bit_length()) if 2**power < last - place):
+        size = float((_with_another(model, x, last - distance)[:, -1] - still).abs().amax(dim=1).min())
+        seen += [(distance, size)] if size > hidden else []
+    if len(seen) < 2:
+        return False
+    (near, larger), (far, size) = seen[-2:]
+    rate: float = (size / larger) ** (1 / (far - near))
+    return bool(size * rate ** (last - place - far) <= hidden)
 
 
 @law(

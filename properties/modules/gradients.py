@@ -103,6 +103,7 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
 )
 def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """In training with dropout, the gradient is that of the draw of the forward pass, whatever is drawn after it."""
+    require_gradients(module.declaration.gradients)
     trained = trained_with_dropout(module)
     (output, found), (again, later), (other, _) = (
         _of_a_draw(trained, x, *seeds) for seeds in ((1, 2), (1, 3), (4, 5))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import REFUSALS, SubjectRaised, refused_on_purpose
+from headcheck.calling import REFUSALS, SubjectRaised, refused_on_purpose, was_raised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.errors import SubjectError
 from headcheck.given import at_least
@@ -40,7 +40,7 @@ def widths_that_heads_do_not_divide_are_refused(
     try:
         made = attention.of_sizes(d_model, heads, x)
     except SubjectRaised as raised:
-        refused = isinstance(raised.problem, (RuntimeError, *REFUSALS))
+        refused = isinstance(raised.problem, (RuntimeError, *REFUSALS)) or was_raised(raised.problem)
         if not refused and not refused_on_purpose(raised.problem):
             raise
         return none("modules of such sizes")

@@ -10,7 +10,7 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
-from headcheck.modules.multi_head.finding import find, hides_keys
+from headcheck.modules.multi_head.finding import find, hides_keys, works_with_a_mask_of_nothing
 from headcheck.modules.multi_head.masks import KEY_SHAPES
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
@@ -22,6 +22,12 @@ PLAIN: tuple[dict[str, Any], ...] = (
     {"causal": True, "batch_first": False},
 )
 """What may be wrong where no mask is given, in the order in which it is tried."""
+WITH_A_MASK: tuple[dict[str, Any], ...] = ({"true_means": "block"}, {"true_means": "keep"})
+"""What may be wrong where a mask is always given, which was meant to hide nothing."""
+IN_FLOAT32 = (
+    "a plain call is right in float32 and not in float64, as where a constant, such as a scale, is a tensor of float32; "
+    f"--declare dtypes=float32, {IF_MEANT}"
+)
 ORDERED = (
     "the order of the tokens counts, as with positions inside, and a plain call is right by no convention that is known; "
     "where that is meant, the module is judged without a reference by --role encoder --declare skip_path=False "
@@ -45,7 +51,11 @@ def hints(build: Build, subject: MultiHeadSubject) -> list[Hint]:
 
 
 def _of_plain_calls(build: Build, subject: MultiHeadSubject) -> list[Hint]:
-    for candidate in PLAIN:
+    if subject.dtypes[0] == "float64":
+        narrow = _declared(build, subject, {}, dtypes=("float32",))
+        if narrow is not None and agrees(narrow, trial(build, narrow)):
+            return [Hint(IN_FLOAT32)]
+    for candidate in PLAIN + (WITH_A_MASK if subject.found.needs_mask else ()):
         other = _declared(build, subject, candidate)
         if other is None or not agrees(other, trial(build, other)):
             continue
@@ -131,15 +141,19 @@ def _takes_its_key_mask(build: Build, subject: MultiHeadSubject) -> bool:
     return any(agrees(subject, x.but(case=x.case.but(mask_kind=kind))) for kind in subject.found.key_masks)
 
 
-def _declared(build: Build, subject: MultiHeadSubject, fields: dict[str, Any]) -> MultiHeadSubject | None:
+def _declared(
+    build: Build, subject: MultiHeadSubject, fields: dict[str, Any], dtypes: tuple[str, ...] = ()
+) -> MultiHeadSubject | None:
     """The subject with more declared, its other conventions found out; None where it is declared, or does not work."""
     if any(getattr(subject.declaration, field) not in (None, False) for field in fields):
         return None
     try:
         other = MultiHeadSubject(
-            subject.declaration.but(**fields), dtypes=subject.dtypes, device=subject.device
+            subject.declaration.but(**fields), dtypes=dtypes or subject.dtypes, device=subject.device
         )
         other.max_length = subject.max_length
+        if subject.found.needs_mask:
+            works_with_a_mask_of_nothing(build, other)
         find(build, other)
     except (SubjectError, LawBroken, NotApplicable):
         return None

@@ -17,6 +17,7 @@ View = Callable[[Tensor], Tensor]
 AFFIXES = (
     *("", "w", "b", "to", "in", "proj", "projection", "project", "linear", "lin", "fc", "layer", "dense"),
     *("map", "weight", "weights", "matrix", "bias", "head", "heads", "transform", "net", "c"),
+    "projectionnet",
 )
 STEMS = {
     "q": ("q", "qs", "query", "queries"),
@@ -54,8 +55,8 @@ DECLARE = (
     "paper does not have is judged without a reference by --role encoder --declare skip_path=False, and beside it "
     "causal=True where it is causal, positions=True where it adds or turns by positions"
 )
-IN_ORDER = ("linears", "projections", "projs", "layers")
-"""Lists of four layers: q, k, v and the output."""
+IN_ORDER = ("linears", "projections", "projs", "layers", "linearlayers", "qkvnets", "qkvlinears", "qkvprojs")
+"""Lists of layers: q, k, v and, where it stands among them, the output."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _meaning(path: str) -> tuple[str | None, bool]:
         "v",
     ):
         name = owner  # A layer within one for the query, key or value.
-    if layer and name in IN_ORDER and owners[-1] in "0123":
+    if layer and name in IN_ORDER and owners[-1] in ("0", "1", "2", "3"):
         return "qkvo"[int(owners[-1])], False
     torchs = leaf.endswith("proj_weight")
     return NAMES.get(name), not (layer or torchs)
