@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
-from headcheck.modules.masks import CAUSAL_ALONE, ROWS, SQUARE, WITH_CAUSAL, MaskForm, forms_to_try
+from headcheck.modules.masks import (
+    CAUSAL_ALONE,
+    LENGTHS,
+    ROWS,
+    SQUARE,
+    WITH_CAUSAL,
+    MaskForm,
+    forms_to_try,
+)
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
@@ -48,6 +56,7 @@ class Decoder(States):
             "may_attend",
             *WITH_CAUSAL,
             "mask",
+            *LENGTHS,
         ),
         "memory_is_real": (
             "memory_is_real",

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headcheck.comparison import NotApplicable
 from headcheck.modules.subject import problem_of
 
-MaskKind = Literal["boolean", "number", "additive"]
+MaskKind = Literal["boolean", "number", "additive", "lengths"]
 SIDES = ("right", "left")
 """On which padding may stand."""
 RANKS = (2, 4, 3)
@@ -23,6 +24,20 @@ CAUSAL_ALONE = "takes the causal mask alone"
 """What is said of one of the last form."""
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
+LENGTHS = (
+    *(
+        "valid_lens",
+        "valid_len",
+        "valid_length",
+        "lengths",
+        "seq_lens",
+        "seq_lengths",
+        "src_lengths",
+        "src_lens",
+    ),
+    *("x_lens", "input_lengths", "ilens"),
+)
+"""Names of what says how many of each sequence are real, from the first on (d2l, espnet)."""
 ROWS = 7
 """Sequences in a call that shows how a mask is taken: as many heads, along which it could be broadcast, are not usual."""
 WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
@@ -38,7 +53,7 @@ class MaskForm:
     """One form of a mask.
 
     boolean: True and False. number: 1.0 and 0.0. additive: 0 at what is real and the lowest finite number
-    at padding, whatever `real_is_true` says.
+    at padding, whatever `real_is_true` says. lengths: (batch,), how many are real.
     """
 
     rank: int
@@ -46,7 +61,15 @@ class MaskForm:
     real_is_true: bool
 
     def of(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
-        """The mask, for is_real (batch, length), True at what is real."""
+        """The mask, for is_real (batch, length), True at what is real.
+
+        NotApplicable: it is of lengths, and padding stands elsewhere than behind a sequence.
+        """
+        if self.kind == "lengths":
+            counted = is_real.sum(dim=1)
+            if not torch.equal(is_real, torch.arange(is_real.shape[1]) < counted[:, None]):
+                raise NotApplicable("takes lengths: padding stands behind each sequence")
+            return counted
         said = is_real if self.real_is_true or self.kind == "additive" else ~is_real
         said = said.reshape(len(said), *(1,) * (self.rank - 2), -1)
         if self.kind == "boolean":
@@ -71,6 +94,8 @@ class MaskForm:
         return f"{keyword} is given with the causal mask in it{true}"
 
     def __str__(self) -> str:
+        if self.kind == "lengths":
+            return "lengths (batch,)"
         axes = ", ".join(("batch", *("1",) * (self.rank - 2), "length"))
         if self.kind == "additive":
             return f"additive ({axes})"
@@ -100,6 +125,8 @@ def forms_to_try(
     said: Any, keyword: str, ranks: Sequence[int] = RANKS, beside: Iterable[str] = ()
 ) -> Iterator[MaskForm]:
     """The forms that a mask of that name, with others beside it, may have: as the declaration says, where it does."""
+    if keyword in LENGTHS:
+        return iter([MaskForm(1, "lengths", real_is_true=True)])
     polarity = real_is_true(keyword, said.true_means, beside)
     kinds = (said.mask_kind,) if said.mask_kind else KINDS
     tried = (said.mask_rank,) if said.mask_rank else ranks

@@ -205,7 +205,9 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         side, _, rest = feature.partition("_")
         absent = self.FEATURES.get(feature, "")
         if rest == "padding" and side in SIDES:
-            return self.lacks("is_real") or (None if side in self.declaration.padding else absent)
+            by_length = side == "left" and getattr(self.forms.get("is_real"), "kind", "") == "lengths"
+            taken = side in self.declaration.padding and not by_length
+            return self.lacks("is_real") or (None if taken else absent)
         if feature == "empty_rows" and self.lacks("is_real"):
             return self.lacks("is_real")
         if feature == "no_positions":

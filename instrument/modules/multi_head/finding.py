@@ -369,6 +369,8 @@ def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
         notes.append(f"{subject.places['key_mask']} is {kinds}; True means {found.key_true_means}")
     if found.weights:
         notes.append(f"weights are returned, {found.weights}")
+    if subject.places["lengths"]:
+        notes.append(f"{subject.places['lengths']} is left at None: of what it hides nothing is judged")
     unknown = not_recognised(subject.function, subject.places.values(), inputs=1)
     if unknown:
         said = left_at_defaults(unknown)

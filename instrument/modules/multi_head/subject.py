@@ -132,10 +132,9 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
 
     def _dropouts(self) -> list[tuple[Any, str]]:
         """Where rates of dropout are kept, by which weights are dropped."""
-        found = rates_of_dropout(self.module) if self.module is not None else ()
         return [
             (part, name)
-            for part, name in found
+            for part, name in (rates_of_dropout(self.module) if self.module is not None else ())
             if not isinstance(part, ALPHA_DROPOUTS)
             and not any(word in name.lower() for word in OF_ANOTHER_KIND)
         ]
@@ -232,7 +231,7 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         if asked is None and self.places["need_weights"]:
             asked = x.case.need_weights
         tensors = {"key": x.key, "value": x.value}
-        needed = self.required("key", "value", "attn_mask", "key_mask")
+        needed = self.required("key", "value", "attn_mask", "key_mask", "lengths")
         for name, tensor in (("key", x.keys), ("value", x.values)):
             if tensors[name] is None and (name in needed or (name == "value" and tensors["key"] is not None)):
                 tensors[name] = tensor if self.places[name] else None
