@@ -287,3 +287,16 @@ def test_lengths_that_a_multi_head_module_asks_for_are_none() -> None:
     verdict = quick(Told, role="multi_head_attention", laws="accuracy")
     assert verdict.conforms
     assert hinted(verdict, "valid_lens is left at None")
+
+
+def test_a_function_of_a_width_makes_norms() -> None:
+    """It is called with a width, as a class is."""
+
+    def layer_norm(ndim: int, bias: bool = True) -> nn.Module:
+        return nn.LayerNorm(ndim, bias=bias)
+
+    def rms_norm(hidden_size: int) -> nn.Module:
+        return nn.RMSNorm(hidden_size, eps=1e-6)
+
+    assert quick(layer_norm, role="layer_norm", laws="accuracy", dtype="float32").conforms
+    assert quick(rms_norm, role="rms_norm", laws="accuracy", dtype="float32").conforms

@@ -20,6 +20,18 @@ WEIGHTS = ("weight", "gain", "scale", "gamma", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "beta", "b", "b_2", "shift", "offset")
 AXES = ("axis", "axes")
 """How the first argument of a constructor is called that takes no width."""
+WIDTHS = (
+    "ndim",
+    "dim",
+    "width",
+    "d_model",
+    "n_embd",
+    "hidden_size",
+    "hidden_dim",
+    "features",
+    "normalized_shape",
+)
+"""How the first argument is called of a function that makes norms, and is no norm itself."""
 TRIED = 16
 """The width of the module that shows what a class makes."""
 
@@ -29,20 +41,25 @@ AnyNorm = TypeVar("AnyNorm", bound=Declaration)
 def as_function(declaration: AnyNorm) -> AnyNorm:
     """The declaration of a function, where a module or a class of modules is declared; itself otherwise.
 
-    A class is called with a width, by name with eps where its constructor takes one, and once for each width; one whose
-    first argument is an axis is called without, and learns the width of the first rows that it sees. The weights of the
-    module are those that the laws give. A weight that is zeros in a new module is one to which 1 is added
-    (`weight_offset`).
+    A class, or a function of a width that makes a module, is called with a width, by name with eps where that is taken,
+    and once for each width; a class whose first argument is an axis is called without, and learns the width of the first
+    rows that it sees. The weights of the module are those that the laws give. A weight that is zeros in a new module is
+    one to which 1 is added (`weight_offset`).
     """
     given = declaration.function
-    if isinstance(given, type) and issubclass(given, nn.Module):
+    if (isinstance(given, type) and issubclass(given, nn.Module)) or _makes_norms(given):
         return _of_class(declaration, given)
     if isinstance(given, nn.Module) and _width(given):
         return _of_instance(declaration, given)
     return declaration
 
 
-def _of_class(declaration: AnyNorm, kind: type[nn.Module]) -> AnyNorm:
+def _makes_norms(given: Callable[..., Any]) -> bool:
+    """Whether a function is one that makes norms of a width, as its first parameter is called."""
+    return inspect.isfunction(given) and next(iter(inspect.signature(given).parameters), "") in WIDTHS
+
+
+def _of_class(declaration: AnyNorm, kind: Callable[..., nn.Module]) -> AnyNorm:
     parameters = inspect.signature(kind).parameters
     eps_name = next((name for name in EPS if name in parameters), None)
     learns = next(iter(parameters), "") in AXES
