@@ -27,7 +27,7 @@ def drawn_by_the_seed_alone() -> Iterator[None]:
         return
     theirs = getattr(providers, _REMEMBERED)
     if _cache is None:
-        _cache = type(theirs)(theirs.max_size)
+        _cache = type(theirs)(getattr(theirs, "max_size", 1024))
     with (
         patch.object(providers, _OF_CODE, getattr(providers, _NUMBERS)),
         patch.object(providers, _REMEMBERED, _cache),

@@ -1,6 +1,7 @@
 """What a function's signature says of how it is called."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -84,7 +85,9 @@ def no_limit(function: Callable[..., Any], parameter: str) -> int | None:
 def takes_a_rate(function: Callable[..., Any], parameter: str) -> bool:
     """Whether a parameter of dropout may be a number: not so where it is None by default, or a module by its type."""
     known = (parameters_of(function) or {}).get(parameter)
-    return known is None or not (known.default is None or "Dropout" in str(known.annotation))
+    return known is None or not (
+        known.default is None or re.search(r"\b(Dropout|Module)\b", str(known.annotation))
+    )
 
 
 def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def test_a_constant_in_float32_is_told() -> None:
             return q @ k.mT / self.root
 
     verdict = quick(Rooted, role="multi_head_attention", laws="gradients")
-    assert hinted(verdict, "right in float32 and not in float64")
+    assert hinted(verdict, "right with --declare dtypes=float32")
     declared = headcheck.MultiHeadAttention(Rooted, dtypes=("float32",))
     assert quick(declared, laws="gradients").conforms
 
@@ -142,13 +142,13 @@ def test_a_scale_that_never_changes_is_told(scale: float) -> None:
     assert hinted(quick(fixed, laws="accuracy", dtype="float32"), f"--declare always.scale={scale!r}")
 
 
-def test_dropout_that_is_a_module_is_left_out() -> None:
-    """A parameter that has to be given, and is a module by its type, is None where nothing is dropped."""
+def test_dropout_that_is_a_module_drops_nothing() -> None:
+    """A parameter that has to be given, and is a module by its type, is one of rate 0 where nothing is dropped."""
 
     def attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout: nn.Dropout) -> Tensor:
         scores = query @ key.mT * query.shape[-1] ** -0.5
         weights = (scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)).softmax(dim=-1)
-        return (weights if dropout is None else dropout(weights)) @ value
+        return dropout(weights) @ value  # type: ignore[no-any-return]
 
     declared = headcheck.Attention(attention, empty_rows="nan")
     assert quick(declared, laws="masks", dtype="float32").conforms
@@ -300,3 +300,44 @@ def test_a_function_of_a_width_makes_norms() -> None:
 
     assert quick(layer_norm, role="layer_norm", laws="accuracy", dtype="float32").conforms
     assert quick(rms_norm, role="rms_norm", laws="accuracy", dtype="float32").conforms
+
+
+class Forgetting(nn.Module):
+    """A gated recurrence that keeps a tenth of what was, with a norm in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.inner, self.head = nn.Embedding(11, 16), nn.Linear(16, 16), nn.Linear(16, 11)
+
+    def states(self, x: Tensor) -> Tensor:
+        kept, found = torch.zeros_like(x[:, 0]), []
+        for each in self.inner(x).unbind(dim=1):
+            kept = 0.1 * kept + 0.9 * each
+            found.append(nn.functional.rms_norm(kept.float(), (16,), eps=1e-6).to(x.dtype))
+        return torch.stack(found, dim=1)
+
+
+class ForgettingTokens(Forgetting):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.states(self.table(tokens)))  # type: ignore[no-any-return]
+
+
+class ForgettingStates(Forgetting):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.states(x)
+
+
+class CutOff(ForgettingTokens):
+    """Nothing fades: the first tokens are cut off."""
+
+    def states(self, x: Tensor) -> Tensor:
+        ends = range(1, x.shape[1] + 1)
+        return torch.stack([self.inner(x)[:, max(0, end - 6) : end].mean(dim=1) for end in ends], dim=1)
+
+
+def test_what_fades_below_rounding_is_not_asked_for() -> None:
+    """A recurrence that forgets has no influence that could be seen from afar; what is cut off has not faded."""
+    for subject in (headcheck.CausalLM(ForgettingTokens), headcheck.Encoder(ForgettingStates, causal=True)):
+        verdict = quick(subject, laws="every-earlier")
+        assert not verdict.broken, [row.reason for row in verdict.broken]
+    assert quick(headcheck.CausalLM(CutOff), laws="every-earlier").broken

@@ -66,9 +66,8 @@ class Edge(Abilities):
         self.placed_only = placed_only(declaration.function)
         self.output_layout = declaration.output_layout or declaration.layout
         self.no_limit = no_limit(declaration.function, self.arguments.get("window", ""))
-        self.no_rate = (
-            0.0 if takes_a_rate(declaration.function, self.arguments.get("dropout_p", "")) else None
-        )
+        rate = takes_a_rate(declaration.function, self.arguments.get("dropout_p", ""))
+        self.no_rate = 0.0 if rate else torch.nn.Dropout(0.0)
 
     @property
     def seconds(self) -> float:

@@ -85,7 +85,7 @@ def _refuses(trial: AttentionSubject, feature: str, failure: Failure | None) -> 
     """Whether a feature's argument was refused. Of the two kinds of masks an operator may refuse one, such as ~."""
     if feature in OTHER_KIND:
         return is_refusal(failure)
-    if feature == "dropout" and isinstance(failure, SubjectRaised) and trial.no_rate is None:
+    if feature == "dropout" and isinstance(failure, SubjectRaised) and trial.no_rate != 0.0:
         return True
     canonical = FEATURES[feature].argument or feature
     return refuses_an_argument(failure, canonical, trial.arguments.get(canonical, canonical))

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from torch import nn
+
 from headcheck.attention.inputs import Inputs
 
 
-def unsaid(x: Inputs, no_limit: int | None, no_rate: float | None) -> dict[str, Any]:
+def unsaid(x: Inputs, no_limit: int | None, no_rate: float | nn.Module) -> dict[str, Any]:
     """The canonical arguments as a call without them has it.
 
     no_limit: the subject's own word for a side of a window without limit. no_rate: that for no dropout.

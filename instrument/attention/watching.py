@@ -317,7 +317,7 @@ def _gradients_beside(
     wanted = subject.want_gradients(arguments, ["query", "key", *(["sinks"] if x.sinks is not None else [])])
     answer = subject.run(x, arguments)
     found, name = getattr(answer, part), EXTRAS[part]
-    if found is None or not found.requires_grad:
+    if found is None or found.grad_fn is None:
         raise NotApplicable(f"the returned {name} carry no gradient")
     losses, cotangents = [found], [cotangent.to(found)]
     if of_output is not None:

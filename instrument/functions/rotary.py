@@ -124,14 +124,14 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         return self._given(x, self._given(x, cotangent).contiguous())
 
     def _given(self, x: RotaryInputs, tensor: Tensor, pairing: Pairing | None = None) -> Tensor:
-        """A tensor like x as the subject has it, and back: its axes in another order, and each of its pairs, where it
-        turns backwards; a pair that is turned round turns the other way.
-        """
-        if self.declaration.backwards:
-            pairing = pairing or x.pairing
-            first, second, rest = Pairs.of(tensor, self.rotary_dim(tensor.shape[-1]), pairing)
-            tensor = Pairs(second, first, rest).joined(pairing)
-        return tensor.transpose(1, 2) if self.layout == "bshd" else tensor
+        """A tensor like x as the subject has it; and that as laws have it, since both steps undo themselves."""
+        mirrored = self._mirrored(tensor, pairing or x.pairing) if self.declaration.backwards else tensor
+        return mirrored.transpose(1, 2) if self.layout == "bshd" else mirrored
+
+    def _mirrored(self, tensor: Tensor, pairing: Pairing) -> Tensor:
+        """The two numbers of each pair exchanged: so a pair turns the other way."""
+        first, second, rest = Pairs.of(tensor, self.rotary_dim(tensor.shape[-1]), pairing)
+        return Pairs(second, first, rest).joined(pairing)
 
     def _as_in_x(self, x: RotaryInputs, output: Tensor) -> Tensor:
         """The output with its pairs where they stand in x."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.modules.fading import fades
 from headcheck.modules.states import AnyStates, StatesSubject
 from headcheck.modules.weights import moderate, weights_changed
 
@@ -27,10 +28,13 @@ def moves_states(
     other: Callable[[str], AnyStates],
     what: str,
     states: Iterable[int],
+    *,
+    may_fade: bool = False,
 ) -> Comparison:
     """Each of these states, in each sequence, is changed by one at least of several other inputs.
 
     other: of a purpose, the input with other numbers at `what`. Matrices are brought to a moderate size for it.
+    may_fade: the states are farther and farther from it. NotApplicable: what they hear of it fades, below rounding.
     """
     require_freedom(module)
     assert module.module is not None
@@ -41,10 +45,22 @@ def moves_states(
         for row in range(len(x.x)):
             for state in states:
                 if not any(module.moves(each[row, state], before[row, state], x) for each in after):
+                    if may_fade and _fades(
+                        [(each - before)[row] for each in after], states, state, module.bound(x)
+                    ):
+                        raise NotApplicable(
+                            f"what a state hears of {what} fades with the distance, below rounding"
+                        )
                     if not _most_stay(before, after, states):
                         module.require_fine(x)
                     raise LawBroken(f"state {state} of sequence {row} does not depend on {what}")
     return none(f"states that do not depend on {what}")
+
+
+def _fades(moved: Sequence[Tensor], states: Sequence[int], state: int, hidden: float) -> bool:
+    """Whether the states from the first of these on are moved by less and less, and this one by less than rounding."""
+    sizes = torch.stack([each.abs().amax(dim=-1) for each in moved]).amax(dim=0)
+    return fades(lambda distance: float(sizes[states[0] + distance]), state - states[0], hidden)
 
 
 def _most_stay(before: Tensor, after: Sequence[Tensor], states: Sequence[int]) -> bool:

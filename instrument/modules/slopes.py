@@ -30,10 +30,12 @@ def held(
     for step, share, order in ((STEP, COARSE, 1), (WIDER_STEP, COARSER, 2)):
         here, ahead, behind, far_ahead, far_behind = (moved(n * step) for n in (0, 1, -1, 2, -2))
         slope, wider = (ahead - behind) / (2 * step), (far_ahead - far_behind) / (4 * step)
-        # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off.
-        bend = (ahead - 2 * here + behind) / step
+        # Where a ReLU bends between the steps, the slopes of the two sides differ by more than the mean is off; of two
+        # that bend on either side, and make up for each other, the slopes from step to step differ.
+        bends = (ahead - 2 * here + behind, far_ahead - 2 * ahead + here, here - 2 * behind + far_behind)
         rounding = noise * float(torch.linalg.vector_norm(cotangent, order)) / step
-        limit = MARGIN * float((slope - wider).abs()) + float(bend.abs()) + rounding
+        bend = sum(float(each.abs()) for each in bends) / step
+        limit = MARGIN * float((slope - wider).abs()) + bend + rounding
         size = float(parts.abs().sum() + slope.abs())
         if limit <= share * size:
             return within(parts.sum(), slope, max(limit, NEAR * size), what)

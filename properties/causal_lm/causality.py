@@ -9,6 +9,7 @@ from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, wit
 from headcheck.given import at_least, having, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
+from headcheck.modules.fading import fades
 from headcheck.modules.tokens import ends_of, exchanged, two_places
 
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow is prevented"
@@ -111,19 +112,14 @@ def _with_another(model: CausalLMSubject, x: TokenInputs, place: int) -> torch.T
 
 
 def _fades(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
-    """Whether a token counts for less the farther it is from the end, as in a recurrence that forgets, and here, going
-    on at the rate of the last two distances at which it is seen, for less than rounding.
-    """
-    still, last, hidden = model(x)[:, -1], x.length - 1, model.bound(x)
-    seen = []
-    for distance in (2**power for power in range(last.bit_length()) if 2**power < last - place):
-        size = float((_with_another(model, x, last - distance)[:, -1] - still).abs().amax(dim=1).min())
-        seen += [(distance, size)] if size > hidden else []
-    if len(seen) < 2:
-        return False
-    (near, larger), (far, size) = seen[-2:]
-    rate: float = (size / larger) ** (1 / (far - near))
-    return bool(size * rate ** (last - place - far) <= hidden)
+    """Whether a token at a place counts for less than rounding, as a recurrence forgets; by the weights as they are."""
+    still, last = model(x)[:, -1], x.length - 1
+
+    def moved(distance: int) -> float:
+        there = _with_another(model, x, last - distance)[:, -1]
+        return float((there - still).abs().amax(dim=1).min())
+
+    return fades(moved, last - place, model.bound(x))
 
 
 @law(

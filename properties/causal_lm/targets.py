@@ -100,8 +100,10 @@ def targets_left_out_have_no_part_in_the_gradient(model: CausalLMSubject, x: Tok
     drawn = torch.rand(x.tokens.shape, generator=x.generator("left out")) < 0.5
     drawn[:, x.case.seed % x.length] = True
     drawn[:, (x.case.seed + 1) % x.length] = False
-    marked = without(model, x, _targets(model, x), drawn)
-    return _slope(model, x, marked, "gradient of the loss of some targets")
+    targets, padding = _targets(model, x), model.pad if x.case.seed % 2 else None
+    if padding is not None:  # The gradient is the slope, whether the loss leaves padding out or not.
+        return _slope(model, x, targets.masked_fill(drawn, padding), "gradient of the loss beside padding")
+    return _slope(model, x, without(model, x, targets, drawn), "gradient of the loss of some targets")
 
 
 def _slope(model: CausalLMSubject, x: TokenInputs, targets: Tensor, what: str) -> Comparison:

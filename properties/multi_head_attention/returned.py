@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.calling import kind_of
+from headcheck.calling import SubjectRaised, kind_of
 from headcheck.comparison import (
     Comparison,
     LawBroken,
@@ -170,11 +170,16 @@ def returned_weights_have_their_gradient(attention: MultiHeadSubject, x: MultiHe
     require_gradients(attention.declaration.gradients)
     given = {name: each.clone().requires_grad_() for name in GIVEN if (each := getattr(x, name)) is not None}
     parts = _weights_and_output(attention, x.but(**given))
-    if not parts[0].requires_grad:
+    if parts[0].grad_fn is None:
         raise NotApplicable("the weights that it returns carry no gradient")
     ways = [x.random(f"cotangent {number}", *part.shape) for number, part in enumerate(parts)]
     sent = [way.to(part) for way, part in zip(ways, parts, strict=True)]
-    found = attention.clock.call(torch.autograd.grad, parts, [*given.values()], sent, materialize_grads=True)
+    try:
+        found = attention.clock.call(
+            torch.autograd.grad, parts, [*given.values()], sent, materialize_grads=True
+        )
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"the gradient of the weights is refused: {refusal}") from refusal
     generator = x.generator("direction")
     steps = {name: direction(each.detach(), generator) for name, each in given.items()}
     along = [

@@ -53,11 +53,13 @@ def no_gradient_comes_from_later_states(module: Module, x: StateInputs) -> Compa
     needs=("causal", "full_context", "weights"),
     given=(having(padding="none", spread=1.0),),
     roles=STATES,
+    unless=("full_context=False",),
 )
 def every_earlier_state_counts(module: Module, x: StateInputs) -> Comparison:
     """Each state, itself included, has an influence on those from it on; matrices are of a moderate size for it."""
     place = x.case.seed % x.length
-    return moves_states(module, x, partial(x.replaced, place), f"x at {place}", range(place, x.length))
+    later = range(place, x.length)
+    return moves_states(module, x, partial(x.replaced, place), f"x at {place}", later, may_fade=True)
 
 
 @law(

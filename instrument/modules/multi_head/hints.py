@@ -25,8 +25,8 @@ PLAIN: tuple[dict[str, Any], ...] = (
 WITH_A_MASK: tuple[dict[str, Any], ...] = ({"true_means": "block"}, {"true_means": "keep"})
 """What may be wrong where a mask is always given, which was meant to hide nothing."""
 IN_FLOAT32 = (
-    "a plain call is right in float32 and not in float64, as where a constant, such as a scale, is a tensor of float32; "
-    f"--declare dtypes=float32, {IF_MEANT}"
+    f"a plain call is right with --declare dtypes=float32, {IF_MEANT}; a constant, such as a scale, may be a tensor of "
+    "float32"
 )
 ORDERED = (
     "the order of the tokens counts, as with positions inside, and a plain call is right by no convention that is known; "
