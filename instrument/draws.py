@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +12,6 @@ _OF_CODE = "_get_local_constants"
 """What reads the numbers that stand in the code of the modules that are loaded, to draw one of them now and then."""
 _NUMBERS = "Constants"
 _REMEMBERED = "CONSTANTS_CACHE"
-_cache: Any = None
 
 
 @contextmanager
@@ -21,15 +21,18 @@ def drawn_by_the_seed_alone() -> Iterator[None]:
     Other modules may be loaded elsewhere, and one that loads an extra when it is looked at may raise. Later or earlier
     versions of Hypothesis may do without such names.
     """
-    global _cache  # noqa: PLW0603  # of this process, beside Hypothesis' own
     if not all(hasattr(providers, name) for name in (_OF_CODE, _NUMBERS, _REMEMBERED)):
         yield
         return
-    theirs = getattr(providers, _REMEMBERED)
-    if _cache is None:
-        _cache = type(theirs)(getattr(theirs, "max_size", 1024))
     with (
         patch.object(providers, _OF_CODE, getattr(providers, _NUMBERS)),
-        patch.object(providers, _REMEMBERED, _cache),
+        patch.object(providers, _REMEMBERED, _own()),
     ):
         yield
+
+
+@cache
+def _own() -> Any:
+    """What is remembered of such draws in this process, beside what Hypothesis remembers of others."""
+    theirs = getattr(providers, _REMEMBERED)
+    return type(theirs)(getattr(theirs, "max_size", 1024))

@@ -21,15 +21,8 @@ BIASES = ("bias", "beta", "b", "b_2", "shift", "offset")
 AXES = ("axis", "axes")
 """How the first argument of a constructor is called that takes no width."""
 WIDTHS = (
-    "ndim",
-    "dim",
-    "width",
-    "d_model",
-    "n_embd",
-    "hidden_size",
-    "hidden_dim",
-    "features",
-    "normalized_shape",
+    *("ndim", "dim", "width", "d_model", "n_embd"),
+    *("hidden_size", "hidden_dim", "features", "normalized_shape"),
 )
 """How the first argument is called of a function that makes norms, and is no norm itself."""
 TRIED = 16

@@ -25,17 +25,8 @@ CAUSAL_ALONE = "takes the causal mask alone"
 KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
 LENGTHS = (
-    *(
-        "valid_lens",
-        "valid_len",
-        "valid_length",
-        "lengths",
-        "seq_lens",
-        "seq_lengths",
-        "src_lengths",
-        "src_lens",
-    ),
-    *("x_lens", "input_lengths", "ilens"),
+    *("valid_lens", "valid_len", "valid_length", "lengths", "input_lengths"),
+    *("seq_lens", "seq_lengths", "src_lens", "src_lengths", "x_lens", "ilens"),
 )
 """Names of what says how many of each sequence are real, from the first on (d2l, espnet)."""
 ROWS = 7
