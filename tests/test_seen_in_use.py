@@ -341,3 +341,18 @@ def test_what_fades_below_rounding_is_not_asked_for() -> None:
         verdict = quick(subject, laws="every-earlier")
         assert not verdict.broken, [row.reason for row in verdict.broken]
     assert quick(headcheck.CausalLM(CutOff), laws="every-earlier").broken
+
+
+def test_what_is_missing_beside_a_mask_is_told_as_that() -> None:
+    """Another form of the mask would not help where cos and sin are not given."""
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(16, 48)
+
+        def forward(self, x: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(headcheck.HeadcheckError, match=r"'cos' and 'sin'.*around it, that gives them"):
+        quick(headcheck.Encoder(Turned), laws="padding")

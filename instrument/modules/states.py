@@ -354,9 +354,10 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
                 return width
         if found and (asked := self._asked):
             places = " and ".join(str(self.places[name]) for name in asked)
+            missing = "required positional" in str(failures[0])
             raise SubjectError(
-                f"the module requires {places}, and no plain call works in any form that is tried ({failures[0]}); "
-                "declare mask_rank and mask_kind, or name a module around it"
+                f"the module requires {places}, and no plain call works in any form that is tried ({failures[0]}); name "
+                f"a module around it, {'that gives them' if missing else 'or declare mask_rank and mask_kind'}"
             )
         if not found:
             name = type(self.declaration).__name__
