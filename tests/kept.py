@@ -42,6 +42,7 @@ def with_kept_gain(module: nn.Module, name: str) -> nn.Module:
 
 COARSE = "A factor is kept in the format of the first call, as rotary tables are: in 16 bits after one under autocast."
 OF_AUTOCAST = "state/autocast-leaves-nothing-behind"
+OF_FLOAT32 = "state/a-coarser-format-leaves-nothing-behind"
 
 
 class KeptThird(nn.Linear):

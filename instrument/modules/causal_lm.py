@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS, WITH_CAUSAL
+from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
 from headcheck.modules.returned import first_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
@@ -74,6 +75,7 @@ class CausalLM(TokenDeclaration):
         "cache": ("cache",),
         "past_key_values": token_caches.KEPT,
         "use_cache": token_caches.FLAGS,
+        CAUSAL: (*OWN_NAMES, "src_mask", "mask"),
     }
 
 
@@ -144,9 +146,11 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         """How it is given more tokens after those of a cache."""
         self._leave_the_callers_own()
         works = self.form_what_is_required(_plain(ROWS, 3))
-        named = self.places["is_real"] in OF_CAUSALITY
-        asked = "is_real" in self.required and (named or not works)
-        if self.places["is_real"] and (asked if declaration.causal_mask is None else declaration.causal_mask):
+        asked = "is_real" in self.required and (self.places["is_real"] in OF_CAUSALITY or not works)
+        given = asked if declaration.causal_mask is None else declaration.causal_mask
+        if self.has_own_causal:
+            self.settle_causal(lambda: token_hints.is_blind(self, _plain(2, 3)))
+        elif self.places["is_real"] and given:
             self._give_the_causal_mask()
 
     def _leave_the_callers_own(self) -> None:
@@ -192,7 +196,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
 
     def lacks(self, feature: str) -> str | None:
         if feature == "no_mask":
-            return self.FEATURES[feature] if "is_real" in self.required else None
+            always = self.has_own_causal or "is_real" in self.required
+            return self.FEATURES[feature] if always else None
         if feature == "table":
             return None if self.table is not None else self.FEATURES[feature]
         if feature == "step":
@@ -230,16 +235,18 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return x.but(is_real=real)
 
     def other_calls(self, x: TokenInputs) -> list[Callable[[], object]]:
-        """Two tokens, one after the other, with a cache."""
+        """One with targets, and two tokens, one after the other, with a cache."""
+        targets = self.given(x.tokens.clone(), x.is_real)
+        calls = [lambda: self.returned(x, targets)] if self.places["targets"] else []
         if self.step is None:
-            return []
+            return calls
         step, token = self.step, x.tokens[:, :1]
 
         def generation() -> None:
             _, cache = step(self, self._fed(token, None), None, self.all_real(len(token), 1))
             step(self, self._fed(token, None), cache, self.all_real(len(token), 2))
 
-        return [generation]
+        return [*calls, generation]
 
     def in_steps(self, x: TokenInputs, sizes: list[int]) -> Tensor:
         """The logits of all tokens, given in pieces of these sizes, each with the cache of those before."""
@@ -288,6 +295,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         return {
             "is_real": self._mask(is_real, new),
             "position_ids": counted if self.places["position_ids"] else None,
+            CAUSAL: self.own_causal(len(is_real), is_real.shape[1], new),
         }
 
     def _mask(self, is_real: Tensor, new: int) -> Tensor | None:
@@ -310,7 +318,7 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
 
     @property
     def _asks_for_masks(self) -> bool:
-        return not self.required.isdisjoint(("is_real", "position_ids"))
+        return self.has_own_causal or not self.required.isdisjoint(("is_real", "position_ids"))
 
     def _real(self, x: TokenInputs) -> Tensor | None:
         """Which tokens are real: all, where nothing says so and the module cannot do without a mask, or positions."""
@@ -378,7 +386,7 @@ def _find_mask(subject: CausalLMSubject) -> list[str]:
     """The form of the mask, which is written into the subject; a note of it."""
     if subject.with_causal:
         return [subject.forms["is_real"].told_with_causal(subject.places["is_real"])]
-    return subject.find_form("is_real", _padded("right"))
+    return [*subject.masks_told(), *subject.find_form("is_real", _padded("right"))]
 
 
 def _padded(side: str) -> TokenInputs:

@@ -11,12 +11,15 @@ from headcheck.declarations import Declaration
 from headcheck.modules.masks import (
     CAUSAL_ALONE,
     LENGTHS,
+    LOOK_AHEAD,
     ROWS,
     SQUARE,
     WITH_CAUSAL,
     MaskForm,
     forms_to_try,
 )
+from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
+from headcheck.modules.state_hints import later_unheard
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
@@ -35,7 +38,7 @@ class Decoder(States):
     (batch, memory_len, d_model) -> states of the shape of x, causal: state t sees x up to t, and all of the
     memory. is_real (batch, length) and memory_is_real (batch, memory_len) are True at what is no padding.
     torch's own modules are given the causal tgt_mask that they need; any other is causal by itself, or is given
-    its mask of the caller, as `causal_mask` says.
+    its mask of the caller, as `causal_mask` says: in an argument of its own, or with that of what is padding.
     """
 
     causal_mask: bool | None = None
@@ -49,6 +52,7 @@ class Decoder(States):
     ARGUMENTS: ClassVar = {
         "is_real": (
             "is_real",
+            LOOK_AHEAD,
             "tgt_key_padding_mask",
             "key_padding_mask",
             *("padding_mask", "pad_mask", "tgt_pad_mask"),
@@ -69,7 +73,9 @@ class Decoder(States):
             "cross_attention_mask",
             "context_mask",
             "src_mask",
+            "padding_mask",
         ),
+        CAUSAL: OWN_NAMES,
     }
 
 
@@ -120,10 +126,21 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
             if problem_of(self, self.plain(ROWS, 3, self.d_model)) is None:
                 break
 
+        self.settle_causal(lambda: later_unheard(self, self.plain(ROWS, 3, self.d_model)))
+
+    def place_masks(self) -> None:
+        if self.places["memory_is_real"] == self.places["is_real"]:
+            self.places["memory_is_real"] = None
+        super().place_masks()
+        if isinstance(self.module, self.TORCH):  # They are given it in any case.
+            self.places[CAUSAL] = None
+
     @property
     def with_causal(self) -> bool:
         """Whether the mask of what is padding holds the causal one."""
         place = self.places["is_real"]
+        if self.has_own_causal:
+            return False
         if self.declaration.causal_mask is not None or place not in WITH_CAUSAL:
             return bool(self.declaration.causal_mask) and place is not None
         return not isinstance(self.module, self.TORCH) and place in (needed_by(self.function) or ())
@@ -162,6 +179,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
             plain=causal,
             is_real=self._own_mask(x),
             memory_is_real=self.masked("memory_is_real", x.memory_is_real, x.memory),
+            causal_mask=self.own_causal(len(x.x), x.length),
         )
         return self.states_in(returned, x)
 
@@ -225,7 +243,7 @@ class DecoderRole(StatesRole[DecoderCase, DecoderInputs]):
             notes.append("tgt_mask is given a causal mask")
         if subject.with_causal:
             notes.append(subject.forms["is_real"].told_with_causal(subject.places["is_real"]))
-        return notes
+        return [*notes, *subject.masks_told()]
 
 
 role = DecoderRole()

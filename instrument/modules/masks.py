@@ -31,11 +31,14 @@ LENGTHS = (
 """Names of what says how many of each sequence are real, from the first on (d2l, espnet)."""
 ROWS = 7
 """Sequences in a call that shows how a mask is taken: as many heads, along which it could be broadcast, are not usual."""
-WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask")
+LOOK_AHEAD = "look_ahead_mask"
+WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask", LOOK_AHEAD)
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
+CAUSAL_BESIDE = ("causal_mask", "subsequent_mask", "future_mask", "self_attn_mask", "attn_mask")
+"""Names of a causal mask that stands beside one of what is padding, as those of WITH_CAUSAL may."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
 """Endings of the names of masks that are True at padding, as torch and fairseq have them."""
-OPEN, SETTLED = ("padding_mask", "pad_mask"), "key_padding_mask"
+OPEN, SETTLED = ("padding_mask", "pad_mask", LOOK_AHEAD), "key_padding_mask"
 """How a name ends that leaves open what True says, unless it ends as torch's own."""
 
 
@@ -80,9 +83,16 @@ class MaskForm:
 
     def told_with_causal(self, keyword: str | None) -> str:
         """That a mask of that name is given in this form with the causal one in it."""
+        return f"{keyword} is given with the causal mask in it{self._true_at}"
+
+    def told_as_causal(self, keyword: str | None) -> str:
+        """That a mask of that name is given as the causal one in this form."""
+        return f"{keyword} is given the causal mask{self._true_at}"
+
+    @property
+    def _true_at(self) -> str:
         said = "seen" if self.real_is_true else "hidden"
-        true = "" if self.kind == "additive" else f", True at what is {said}"
-        return f"{keyword} is given with the causal mask in it{true}"
+        return "" if self.kind == "additive" else f", True at what is {said}"
 
     def __str__(self) -> str:
         if self.kind == "lengths":

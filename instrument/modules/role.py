@@ -174,7 +174,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         if device != "cpu" and (elsewhere := self._moved(declaration, dtypes, device, seed)) is not None:
             return elsewhere
         wanted = dtypes or declaration.dtypes or ("float64", "float32")
-        problems, unsound = [], None
+        problems, unsound, advice = [], None, "where it is called otherwise, name a module around it"
         for dtype in wanted:
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
@@ -187,6 +187,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 continue
             if problem is not None:
                 problems.append(f"{dtype}: {problem}")
+                advice = self.advice(subject) or advice
                 continue
             prepared = subject, [f"judged in {dtype}", *self._found_out(subject)]
             if self.sound(subject):
@@ -195,9 +196,12 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         if unsound is not None:
             return unsound
         raise SubjectError(
-            f"the module does not work on a plain call, {self.plain_call} ({problems[-1]}); "
-            "where it is called otherwise, name a module around it"
+            f"the module does not work on a plain call, {self.plain_call} ({problems[-1]}); {advice}"
         )
+
+    def advice(self, subject: Any) -> str:
+        """What may help where no plain call works; empty where nothing tells."""
+        return ""
 
 
 def _says(name: str, alias: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -10,14 +10,16 @@ from torch import Tensor, nn
 
 from headcheck.comparison import NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules import pair_hints
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
 from headcheck.modules.masks import ROWS, WITH_CAUSAL
+from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
-from headcheck.modules.token_hints import are_alike, settle_pad, unrecognised
+from headcheck.modules.token_hints import settle_pad, unrecognised
 from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.signatures import needed_by, parameters_of
@@ -41,9 +43,9 @@ class Seq2Seq(TokenDeclaration):
     source_vocab: int | None = None
     """How many tokens the source has; None: as many as the table that the source is read from."""
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, within that of the target: (batch, 1, target_len, target_len),
-    (batch, target_len, target_len), or (target_len, target_len), which says nothing of padding. None: where the module
-    requires a mask called tgt_mask, trg_mask or target_mask."""
+    """Whether the caller gives the causal mask, in an argument of its own beside a mask of what is padding, or within
+    that of the target: (batch, 1, target_len, target_len), (batch, target_len, target_len), or (target_len, target_len),
+    which says nothing of padding. None: where the module requires a mask called tgt_mask, trg_mask or target_mask."""
     full_context: bool = True
     """Whether every source token, and every earlier target token, counts."""
     positions: bool = True
@@ -60,7 +62,7 @@ class Seq2Seq(TokenDeclaration):
             "src_key_padding_mask",
             "source_key_padding_mask",
             "encoder_padding_mask",
-            *("src_padding_mask", "src_pad_mask"),
+            *("src_padding_mask", "src_pad_mask", "enc_padding_mask"),
             "attention_mask",
             "source_mask",
             "src_mask",
@@ -73,8 +75,9 @@ class Seq2Seq(TokenDeclaration):
             *("tgt_padding_mask", "tgt_pad_mask"),
             *WITH_CAUSAL,
         ),
-        "memory_is_real": ("memory_is_real", "memory_key_padding_mask", "memory_mask"),
+        "memory_is_real": ("memory_is_real", "memory_key_padding_mask", "dec_padding_mask", "memory_mask"),
         "target": ("decoder_input_ids",),
+        CAUSAL: OWN_NAMES,
     }
 
 
@@ -131,11 +134,14 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
     def __init__(self, declaration: Any, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.form_what_is_required(_plain(ROWS, 3, 3))
+        self.settle_causal(lambda: pair_hints.is_blind(self, _plain(2, 3, 3)))
         self.lacks("halves")  # One that is declared without the other is refused here.
 
     @property
     def with_causal(self) -> bool:
         """Whether the mask of the target holds the causal one."""
+        if self.has_own_causal:
+            return False
         if self.declaration.causal_mask is not None:
             return bool(self.declaration.causal_mask) and self.places["target_is_real"] is not None
         return "target_is_real" in self.required and self.places["target_is_real"] in WITH_CAUSAL
@@ -170,9 +176,14 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         found: list[nn.Embedding] = []
 
         def watch(table: nn.Module, given: tuple[Tensor, ...], vectors: Tensor) -> None:
-            # Some are asked for a length.
-            read = given[0] if given and isinstance(given[0], Tensor) else None
-            if isinstance(table, nn.Embedding) and read is not None and torch.equal(read, tokens):
+            read = given[0] if given else None  # Some are asked for a length, or for tokens (length, batch).
+            if (
+                not isinstance(table, nn.Embedding)
+                or not isinstance(read, Tensor)
+                or read.ndim != tokens.ndim
+            ):
+                return
+            if torch.equal(read, tokens) or torch.equal(read.t(), tokens):
                 found.append(table)
 
         handles = [table.register_forward_hook(watch) for table in self.tables]
@@ -214,6 +225,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
             "source_is_real": self._mask("source_is_real", x.source, x.source_is_real),
             "target_is_real": self._target_mask(x),
             "memory_is_real": self._mask("memory_is_real", x.source, x.source_is_real),
+            CAUSAL: self.own_causal(*x.target.shape),
         }
         if self.places["target"]:
             returned = self.call(source, target=target, **masks)
@@ -325,35 +337,6 @@ def _plain(batch: int, source_len: int, target_len: int) -> PairInputs:
     return PairInputs(None, source, target)
 
 
-def _find_forms(subject: Seq2SeqSubject) -> list[str]:
-    """The forms of the masks, which are written into the subject; notes of them."""
-    x = _plain(ROWS, 3, 3)
-    real = torch.ones_like(x.source, dtype=torch.bool)
-    real[0, -1] = False
-    source = subject.find_form("source_is_real", x.but(source_is_real=real))
-    if subject.with_causal:
-        return [*source, subject.forms["target_is_real"].told_with_causal(subject.places["target_is_real"])]
-    return [*source, *subject.find_form("target_is_real", x.but(target_is_real=real))]
-
-
-def _padding_is_nothing(subject: Seq2SeqSubject) -> bool:
-    """Whether a pair of which one token each is padding has the logits that it has without, no later target counted."""
-    source, target = (torch.arange(6).view(2, 3) % most for most in (subject.source_vocab, subject.vocab))
-    whole = PairInputs(None, source, target)
-    if subject.with_causal and not are_alike(subject, whole, whole.but(target=target[:, :2]), slice(2)):
-        return False
-    masks = [name for name in subject.MASKS if subject.has(name)]
-    if not masks:
-        return True
-    kept, lost = (slice(1, None), 0) if subject.sides[:1] == ("left",) else (slice(2), 2)
-    real = torch.ones(2, 3, dtype=torch.bool)
-    real[0, lost] = False
-    padded = whole.but(**dict.fromkeys(masks, real))
-    cut = {name: kept if name in masks else slice(None) for name in subject.MASKS}
-    alone = PairInputs(None, source[:1, cut["source_is_real"]], target[:1, cut["target_is_real"]])
-    return are_alike(subject, padded, alone, cut["target_is_real"])
-
-
 class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
     """Case, declaration and subject of an encoder-decoder."""
 
@@ -371,12 +354,23 @@ class Seq2SeqRole(ModuleRole[Seq2SeqCase, PairInputs]):
     def notes(self, subject: Seq2SeqSubject) -> list[str]:
         settle_pad(subject, lambda source: PairInputs(None, source, torch.ones_like(source[:, :2])))
         return [
-            *settled_masks(subject, _find_forms, _padding_is_nothing, call="padded call"),
+            *settled_masks(
+                subject,
+                partial(pair_hints.find_forms, plain=_plain(ROWS, 3, 3)),
+                partial(pair_hints.padding_is_nothing, plain=_plain(2, 3, 3)),
+                call="padded call",
+                candidates=pair_hints.CANDIDATES,
+            ),
             *subject.pad_notes(),
             *subject.settle_length(lambda length: _plain(2, length, length), range(1, LONGEST + MARGIN + 1)),
             *subject.settle_batch(lambda batch: _plain(batch, 3, 3), subject.module),
             *unrecognised(subject, inputs=2),
         ]
+
+    def advice(self, subject: Seq2SeqSubject) -> str:
+        square = _plain(3, 3, 3)  # The axes may be taken in either order.
+        works = subject.form_what_is_required(square) and problem_of(subject, square) is None
+        return pair_hints.TURNED if works else ""
 
     def sound(self, subject: Seq2SeqSubject) -> bool:
         real = torch.tensor([[False, True, True], [True, True, True]])

@@ -28,7 +28,7 @@ def is_right(subject: Any) -> bool:
     try:
         if not _alike(subject(x)[:1], subject(x.picked(torch.tensor([0])))):
             return False
-        if hasattr(x, "memory") and not _later_unheard(subject, x):
+        if hasattr(x, "memory") and not later_unheard(subject, x):
             return False
         own = subject.lacks("is_real") or (_ends_unheard(subject, x) and _begins_unheard(subject, x))
         return bool(own) and (not subject.places.get("memory_is_real") or _memory_ends_unheard(subject, x))
@@ -48,11 +48,11 @@ def limit_hint(subject: Any, of_length: Callable[[int], Any], lengths: Sequence[
 
 def unrecognised(subject: Any, inputs: int) -> list[str]:
     """A note on the parameters after so many inputs that nothing is given to: a mask among them is never tried."""
-    unknown = not_recognised(subject.function, subject.places.values(), inputs)
+    unknown = not_recognised(subject.function, [*subject.places.values(), *subject.left_at_none], inputs)
     if not unknown:
         return []
     said = left_at_defaults(unknown)
-    masks = [name for name, place in subject.places.items() if not place]
+    masks = [name for name, place in subject.places.items() if not place and name.endswith("is_real")]
     cures = " or ".join(f"--declare arguments.{name}=NAME" for name in masks)
     return [f"{said}; if one is a mask of what is padding, {cures}" if masks else said]
 
@@ -88,7 +88,7 @@ def causal_hint(subject: Any) -> list[Hint]:
     x = subject.plain(2, 5, subject.d_model)
     other = x.but(x=torch.cat([1 - x.x[:, :1], x.x[:, 1:]], dim=1))
     try:
-        if not _later_unheard(subject, x) or _alike(subject(x)[:, -1:], subject(other)[:, -1:]):
+        if not later_unheard(subject, x) or _alike(subject(x)[:, -1:], subject(other)[:, -1:]):
             return []
     except (LawBroken, NotApplicable):
         return []
@@ -121,10 +121,13 @@ def _finite_gradients(subject: Any, x: Any, real: Tensor) -> bool:
     return bool(subject.gradient(padded, padded.is_real).isfinite().all())
 
 
-def _later_unheard(subject: Any, x: Any) -> bool:
-    """Whether the first state does not hear those behind it."""
+def later_unheard(subject: Any, x: Any) -> bool:
+    """Whether the first state does not hear those behind it, where calls work."""
     other = x.but(x=torch.cat([x.x[:, :1], 1 - x.x[:, 1:]], dim=1))
-    return _alike(subject(x)[:, :1], subject(other)[:, :1])
+    try:
+        return _alike(subject(x)[:, :1], subject(other)[:, :1])
+    except (LawBroken, NotApplicable):
+        return False
 
 
 def _ends_unheard(subject: Any, x: Any) -> bool:

@@ -14,9 +14,10 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
 from headcheck.modules.masks import ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.own_causal import CAUSAL, OwnCausal, taken_forms
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
-from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
+from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
 from headcheck.modules.weights import NormCall, norms_of, norms_watched, widths_of
 from headcheck.recipes import option
 from headcheck.signatures import needed_by
@@ -138,7 +139,7 @@ AnyCase = TypeVar("AnyCase", bound=StatesCase)
 AnyStates = TypeVar("AnyStates", bound=StateInputs)
 
 
-class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
+class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
     """Laws see states; what a module gives at padding is nobody's concern and stands as zeros."""
 
     FEATURES: ClassVar = {
@@ -161,9 +162,8 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
 
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
+        self.place_masks()
         self.forms = {name: self._first_form(name) for name, place in self.places.items() if place}
-        self.left_at_none: dict[str, None] = {}
-        """Masks that are asked for and taken in no form, by the names by which the module takes them."""
         self.always: frozenset[str] = frozenset()
         """The masks that are given in every call, hiding nothing where nothing is hidden: None does not work."""
         self.max_length = self.declaration.max_length
@@ -243,7 +243,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
             for name, place in self.places.items()
             if place and (masks[name] is not None or str(place) in needed)
         }
-        return self.called(*arguments, **self.left_at_none, **keywords, **(plain or {}))
+        return self.called(*arguments, **keywords, **(plain or {}))
 
     def states_in(self, returned: Any, x: AnyStates) -> Tensor:
         """The states (batch, length, d_model) that the module returned, zeros at padding."""
@@ -335,7 +335,7 @@ class StatesSubject(OfSomeLength, ModuleSubject[AnyStates]):
         return False
 
     def _forms(self, name: str) -> Iterator[MaskForm]:
-        return forms_to_try(self.declaration, str(self.places[name]))
+        return taken_forms() if name == CAUSAL else forms_to_try(self.declaration, str(self.places[name]))
 
     def _first_form(self, name: str) -> MaskForm:
         return next(self._forms(name))

@@ -108,6 +108,8 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         self.as_made = copy_of(self.module)
         self.scale = 1.0
         """By what all weights are multiplied at present, see `shows`."""
+        self.left_at_none: dict[str, None] = {}
+        """Masks that are asked for and None in every call, by the names by which the module takes them."""
         self.autocast = False
         """Whether calls are made under autocast to bfloat16."""
         self.carries_gradients = False
@@ -205,7 +207,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         NotApplicable: gradients are wanted, and refused by NotImplementedError, where they are not declared.
         """
         try:
-            return self.clock.call(self.function, *arguments, **keywords)
+            return self.clock.call(self.function, *arguments, **self.left_at_none, **keywords)
         except SubjectRaised as why:
             require_willing(why.problem, may_refuse=self.declaration.may_refuse)
             # Under autocast gradients are on in every call, whether they are wanted or not.
@@ -297,6 +299,24 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         other.module = other.function = in_format(other.module, self.device, torch.float32)
         other._noises = other._remembered()  # noqa: SLF001  # its own, not those of the subject that it comes from
         return other
+
+    def sent_back(self, to: Self) -> None:
+        """Send the module to the format of another subject's, and give it the weights of that.
+
+        NotApplicable: it holds numbers that no optimiser changes, of which it may have made what it keeps.
+        """
+        assert self.module is not None
+        assert to.module is not None
+        self.dtypes = to.dtypes
+        self.module = self.function = in_format(self.module, self.device, getattr(torch, self.dtypes[0]))
+        fixed = [
+            each for each in (*self.module.parameters(), *self.module.buffers()) if not each.requires_grad
+        ]
+        if any(each.is_floating_point() for each in fixed):
+            raise NotApplicable("it holds numbers that are not trained, which may be kept as they were cast")
+        with torch.no_grad():
+            for mine, theirs in zip(self.module.parameters(), to.module.parameters(), strict=True):
+                mine.copy_(theirs)
 
     def bound(self, x: AnyInputs) -> float:
         """The largest difference that rounding explains at `x`."""

@@ -73,7 +73,7 @@ def settle_pad(subject: Any, reading: Callable[[Tensor], Any]) -> None:
 
 def unrecognised(subject: Any, inputs: int) -> list[str]:
     """Notes on what no law asks of: parameters after so many inputs, as those of a cache, and its own way to generate."""
-    unknown = not_recognised(subject.function, subject.places.values(), inputs)
+    unknown = not_recognised(subject.function, [*subject.places.values(), *subject.left_at_none], inputs)
     generates = callable(getattr(subject.module, GENERATE, None))
     notes = [f"its {GENERATE} is not judged: laws call the model itself"] if generates else []
     if not unknown:
@@ -88,6 +88,15 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
     return [*notes, f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
 
 
+def is_blind(subject: CausalLMSubject, plain: TokenInputs) -> bool:
+    """Whether no later token counts, where calls work."""
+    try:
+        tokens = different(subject)
+    except (LawBroken, NotApplicable):
+        return False
+    return are_alike(subject, plain.but(tokens=tokens), plain.but(tokens=tokens[:, :2]), slice(2))
+
+
 def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:
     """Whether padding behind a sequence changes nothing, nor what stands in padding before it, nor later tokens."""
     if subject.lacks("is_real") and not subject.with_causal:
@@ -97,7 +106,7 @@ def padding_is_nothing(subject: CausalLMSubject, plain: TokenInputs) -> bool:
     left = right.but(is_real=real.flip(1))
     other = left.but(tokens=torch.where(real.flip(1), tokens, tokens.flip(0)))
     alone = plain.but(tokens=tokens[:, :2])
-    if not are_alike(subject, plain.but(tokens=tokens), alone, slice(2)):
+    if not is_blind(subject, plain):
         return False
     if subject.lacks("is_real"):
         return True
@@ -113,9 +122,7 @@ def of_axes_and_masks(subject: CausalLMSubject, plain: TokenInputs) -> list[Hint
             return [Hint(LENGTH_FIRST)]
     except (LawBroken, NotApplicable):
         pass
-    tokens = different(subject)
-    whole, prefix = plain.but(tokens=tokens), plain.but(tokens=tokens[:, :2])
-    if subject.with_causal or are_alike(subject, whole, prefix, slice(2)):
+    if subject.with_causal or subject.has_own_causal or is_blind(subject, plain):
         return []
     for fields in ({"causal_mask": True}, {"causal_mask": True, "true_means": "padding"}):
         try:
@@ -124,7 +131,7 @@ def of_axes_and_masks(subject: CausalLMSubject, plain: TokenInputs) -> list[Hint
             )
         except SubjectError:
             continue
-        if told.with_causal and are_alike(told, whole, prefix, slice(2)):
+        if (told.with_causal or told.has_own_causal) and is_blind(told, plain):
             declared = " ".join(f"--declare {name}={value}" for name, value in fields.items())
             return [Hint(f"a plain call is right with {declared}, {IF_MEANT}")]
     return (

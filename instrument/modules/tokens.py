@@ -25,9 +25,10 @@ from headcheck.modules.masks import (
     tried_with,
 )
 from headcheck.modules.noise import measured
+from headcheck.modules.own_causal import CAUSAL, OwnCausal, taken_forms
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
-from headcheck.modules.subject import AnyInputs, ModuleSubject, problem_of
+from headcheck.modules.subject import AnyInputs, problem_of
 from headcheck.signatures import parameters_of
 
 PAD_NAMES = ("trg_pad_idx", "tgt_pad_idx", "src_pad_idx", "pad_idx", "pad_token_id", "pad_id")
@@ -132,7 +133,7 @@ class Traced:
         return self.seen[-1].clone()  # A module may go on with it in place, which a leaf refuses.
 
 
-class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
+class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
     """Laws see tokens and logits."""
 
     MASKS: ClassVar[tuple[str, ...]] = ()
@@ -148,6 +149,7 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
     def __init__(self, declaration: Declaration, *, dtypes: tuple[str, ...], device: str = "cpu") -> None:
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.max_length = self.declaration.max_length
+        self.place_masks()
         self.unseen: int | None = None
         """The token that was found to be padding to the module, by what it changes."""
         asked = parameters_of(self.function) or {}
@@ -157,7 +159,11 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
             if place is not None and place in asked and asked[place].default is Parameter.empty
         )
         """The arguments that the module does not do without."""
-        masks = [name for name, place in self.places.items() if place and name.endswith("is_real")]
+        masks = [
+            name
+            for name, place in self.places.items()
+            if place and (name == CAUSAL or name.endswith("is_real"))
+        ]
         self.forms = {name: next(self._forms(name)) for name in masks}
 
     @property
@@ -241,6 +247,8 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         return [f"{place} is taken for no mask of padding ({failed}); declare mask_rank and mask_kind"]
 
     def _forms(self, argument: str) -> Iterator[MaskForm]:
+        if argument == CAUSAL:
+            return taken_forms()
         place = str(self.places[argument])
         others = [each for name, each in self.places.items() if each and name.endswith("is_real")]
         # One with more axes may be added to the scores.
@@ -257,7 +265,7 @@ class TokenSubject(OfSomeLength, ModuleSubject[AnyInputs]):
         masks = [name for name in self.required if name in self.forms]
         forms_of = [[*self._forms(name)] for name in masks]
         for x in (plain, plain.picked(torch.arange(2))) if masks else ():
-            for forms in chain(zip(*forms_of, strict=True), product(*forms_of)):
+            for forms in chain(zip(*forms_of, strict=False), product(*forms_of)):
                 self.forms.update(zip(masks, forms, strict=True))
                 if problem_of(self, x) is None:
                     return True

@@ -7,15 +7,16 @@ import torch
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.modules.copying import takes_hooks
-from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.modules.noise import measured
+from headcheck.modules.subject import AnyInputs, ModuleSubject
 from headcheck.modules.weights import BATCH_NORMS, set_dropout
 
-Module = ModuleSubject[ModuleInputs]
 
-
-def trained_without_dropout(module: Module, x: ModuleInputs) -> tuple[Module, list[Tensor]]:
+def trained_without_dropout(
+    module: ModuleSubject[AnyInputs], x: AnyInputs
+) -> tuple[ModuleSubject[AnyInputs], list[Tensor]]:
     """The same subject with a fresh module in training, and three outputs of it: the last with gradients recorded.
 
     NotApplicable: it cannot be told from dropout, or from statistics that it keeps, what it computes there.
@@ -59,7 +60,7 @@ def _drawn_so_far() -> tuple[object, ...]:
     return torch.get_rng_state().tolist(), random.getstate()
 
 
-def trained_with_dropout(module: Module) -> Module:
+def trained_with_dropout(module: ModuleSubject[AnyInputs]) -> ModuleSubject[AnyInputs]:
     """The same subject with a fresh module in training, every dropout at a half. NotApplicable: it has no modes."""
     trained = module.unused()
     trained.set_mode(training=True)
@@ -67,7 +68,47 @@ def trained_with_dropout(module: Module) -> Module:
     return trained
 
 
-def _set_dropout(trained: Module, rate: float) -> None:
+def trained_by_draws(module: ModuleSubject[AnyInputs], x: AnyInputs) -> ModuleSubject[AnyInputs]:
+    """The same subject with a fresh module in training, every dropout at a half, which torch's generator draws alone.
+
+    NotApplicable: nothing is drawn, or something by another generator, or it computes something else in training.
+    """
+    _, (undropped, *_) = trained_without_dropout(module, x)
+    # As numbers that are rounded in training, with a gradient of one.
+    if module.close(undropped, module(x), x).broken:
+        raise NotApplicable("in training it computes something else, dropout apart")
+    trained = trained_with_dropout(module)
+    output = drawn(trained, x)
+    if torch.equal(output, drawn(trained, x, seed=2)) or not torch.equal(output, drawn(trained, x)):
+        raise NotApplicable("in training nothing is drawn, or not with torch's generator alone")
+    return trained
+
+
+def drawn(trained: ModuleSubject[AnyInputs], x: AnyInputs, seed: int = 1) -> Tensor:
+    """The output that a seed draws. NotApplicable: it is not computed in training."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        try:
+            return trained.output(x)
+        except SubjectRaised as refusal:
+            raise NotApplicable(f"is not computed in training with dropout: {refusal}") from refusal
+
+
+def unheard_in_training(
+    module: ModuleSubject[AnyInputs], x: AnyInputs, other: AnyInputs, kept: slice, what: str
+) -> Comparison:
+    """What one seed draws for two inputs, in training with dropout, is the same at `kept` but for rounding."""
+    trained = trained_by_draws(module, x)
+
+    def given(inputs: AnyInputs) -> Tensor:
+        with torch.no_grad():
+            return drawn(trained, inputs).cpu()[:, kept]
+
+    noise = measured(lambda: given(x), trained.weights())
+    return within(given(other), given(x), noise.bound, f"{what} in training")
+
+
+def _set_dropout(trained: ModuleSubject[Any], rate: float) -> None:
     """Set every rate of dropout. NotApplicable: TorchScript holds one as a constant."""
     assert trained.module is not None
     try:
@@ -76,7 +117,7 @@ def _set_dropout(trained: Module, rate: float) -> None:
         raise NotApplicable(f"its dropout cannot be set: {constant}") from constant
 
 
-def in_either_mode(module: Module, x: ModuleInputs) -> Module:
+def in_either_mode(module: ModuleSubject[AnyInputs], x: AnyInputs) -> ModuleSubject[AnyInputs]:
     """In every other case the same subject in training without dropout, where that can be told; else itself."""
     if x.case.seed % 2:
         return module
@@ -86,7 +127,7 @@ def in_either_mode(module: Module, x: ModuleInputs) -> Module:
         return module
 
 
-def _recorded(module: Module, x: ModuleInputs) -> Tensor:
+def _recorded(module: ModuleSubject[AnyInputs], x: AnyInputs) -> Tensor:
     """The output of a call whose gradients are recorded, where that is not refused; else without."""
     if module.declaration.gradients is False:
         return module(x)

@@ -11,6 +11,7 @@ from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
 from headcheck.modules.fading import fades
 from headcheck.modules.tokens import ends_of, exchanged, two_places
+from headcheck.modules.training import unheard_in_training
 
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow is prevented"
 
@@ -28,6 +29,21 @@ def later_tokens_do_not_matter(model: CausalLMSubject, x: TokenInputs) -> Compar
     other[:, x.cut :] = x.other_tokens(model.vocab)[:, x.cut :]
     earlier = model(x.but(tokens=other))[:, : x.cut], model(x)[:, : x.cut]
     return model.close(*earlier, x, "logits of an earlier position")
+
+
+@law(
+    source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
+    formula="f.train() drawn with one seed, tokens[:t] the same: logits[:t] the same",
+    guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
+    needs=("module",),
+    given=(at_least(length=2),),
+    share=0.25,
+)
+def later_tokens_do_not_matter_in_training(model: CausalLMSubject, x: TokenInputs) -> Comparison:
+    """In training with dropout, whatever tokens come later, the logits that one seed draws for the earlier ones stay."""
+    later = torch.arange(x.length) >= x.cut
+    other = x.but(tokens=torch.where(later, x.other_tokens(model.vocab), x.tokens))
+    return unheard_in_training(model, x, other, slice(x.cut), "logits of an earlier position")
 
 
 @law(

@@ -12,7 +12,7 @@ from headcheck.laws import law
 from headcheck.modules.noise import scaled
 from headcheck.modules.slopes import COARSE, direction, held
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
-from headcheck.modules.training import in_either_mode, trained_with_dropout, trained_without_dropout
+from headcheck.modules.training import drawn, in_either_mode, trained_by_draws, trained_with_dropout
 from headcheck.roles import LARGER
 
 LONG = 33
@@ -127,15 +127,8 @@ def the_gradient_is_of_what_was_drawn(module: ModuleSubject[ModuleInputs], x: Mo
 def gradients_of_a_draw_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """In training with dropout, the gradient is the slope of what the same seed draws at other weights."""
     require_gradients(module.declaration.gradients)
-    _, (undropped, *_) = trained_without_dropout(module, x)
-    if module.close(
-        undropped, module(x), x
-    ).broken:  # As numbers that are rounded in training, with a gradient of one.
-        raise NotApplicable("in training it computes something else, dropout apart")
-    trained = trained_with_dropout(module)
-    output = _drawn(trained, x, 1)
-    if torch.equal(output, _drawn(trained, x, 2)) or not torch.equal(output, _drawn(trained, x, 1)):
-        raise NotApplicable("in training nothing is drawn, or not with torch's generator alone")
+    trained = trained_by_draws(module, x)
+    output = drawn(trained, x)
     trained.require_a_graph(output)
     weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
     generator = x.generator("direction")
@@ -148,19 +141,9 @@ def gradients_of_a_draw_are_slopes(module: ModuleSubject[ModuleInputs], x: Modul
 
     def moved(size: float) -> Tensor:
         with scaled(weights, [1 + size * step for step in steps]), torch.no_grad():
-            return (_drawn(trained, x, 1).cpu().double() * cotangent).sum()
+            return (drawn(trained, x).cpu().double() * cotangent).sum()
 
     return held(torch.stack(parts), moved, (module.bound(x), cotangent), "gradient of what was drawn")
-
-
-def _drawn(trained: ModuleSubject[ModuleInputs], x: ModuleInputs, seed: int) -> Tensor:
-    """The output that a seed draws. NotApplicable: it is not computed in training."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        try:
-            return trained.output(x)
-        except SubjectRaised as refusal:
-            raise NotApplicable(f"is not computed in training with dropout: {refusal}") from refusal
 
 
 def _of_a_draw(

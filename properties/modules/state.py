@@ -22,7 +22,7 @@ from headcheck.laws import law
 from headcheck.library import changed_by, generators_watched, region_left_by
 from headcheck.modules.copying import parts_run
 from headcheck.modules.noise import scaled
-from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.modules.subject import ModuleInputs, ModuleSubject, problem_of
 from headcheck.roles import LARGER, MODULES
 
 GROWN = 1.0625
@@ -181,7 +181,7 @@ def a_mode_that_is_set_again_changes_nothing(
 @law(
     source=PURE,
     formula="x and masks after the call = before",
-    guards="An embedding or a mask written in place into the caller's tensor.",
+    guards="An embedding, a mask or -100 at padded targets, written in place into the caller's tensor.",
     share=0.5,
     roles=MODULES,
 )
@@ -191,6 +191,8 @@ def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs)
         mine = [(name, each, each.clone()) for name, each in call.tensors.items()]
         with tensors_given() as given:
             module(call)
+            for other in module.unused().other_calls(call):
+                _whatever_comes_of(other)
         for name, after, before in (*mine, *given):
             yield same(after, before, name)
 
@@ -275,6 +277,27 @@ def autocast_leaves_nothing_behind(module: ModuleSubject[ModuleInputs], x: Modul
     used = module.under_autocast(given)
     used.autocast = False
     return alone.close(used(given), alone(given), given, "output after a call under autocast")
+
+
+@law(
+    source="torch.nn.Module.to: the weights and buffers of a module are in the format that it was sent to last",
+    formula="f sent to float32, called, sent back with its numbers as they were: f(x) as if it had not been called",
+    guards="A table of positions or a mask that is kept in the format of the call that made it: coarse in a finer one.",
+    share=0.5,
+    roles=LARGER,
+)
+def a_coarser_format_leaves_nothing_behind(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Comparison:
+    """Calls of a module in float32 change nothing that it gives in float64, with the weights that it had."""
+    if module.dtypes[0] != "float64":
+        raise NotApplicable("it is not judged in float64")
+    alone, used = module.unused(), module.in_float32()
+    for each in (module.another(x).in_float32(), x.in_float32()):
+        if (problem := problem_of(used, each)) is not None:
+            raise NotApplicable(f"does not compute in float32: {problem}")
+    used.sent_back(alone)
+    return module.close(used(x), alone(x), x, "output after calls in float32")
 
 
 def _whether_finite(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> torch.Tensor:

@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
+from headcheck.given import at_least, having
 from headcheck.laws import law
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.oracle import GIVEN
 from headcheck.modules.multi_head.subject import MultiHeadSubject
+from headcheck.modules.noise import measured
 from headcheck.modules.slopes import direction, held
 
 CALLS, FEW = 400, 8
@@ -73,6 +75,42 @@ def gradients_of_a_draw_are_slopes(attention: MultiHeadSubject, x: MultiHeadInpu
         found = attention.gradients(x, cotangent)
         parts = torch.stack([(found[name] * each * steps[name]).sum() for name, each in given.items()])
         return held(parts, moved, (noise, cotangent), "gradient of what was drawn")
+
+
+@law(
+    source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
+    formula="f.train() drawn with one seed, K, V changed where masked: f the same",
+    guards="Dropout of the scores in place of the weights: a masked score that is dropped is 0, and its key is seen.",
+    needs=("dropout",),
+    given=(having(mask="none", padding=False), at_least(q_len=2, kv_len=2)),
+    share=0.25,
+)
+def masked_keys_do_not_matter_in_training(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
+    """In training with dropout, whatever stands in keys that are masked, the output that one seed draws stays."""
+    if not attention.trains_without_dropout(x):
+        raise NotApplicable("its dropout cannot be turned off in training")
+    kept, rows = attention.some_keys(x), len(x.query)
+    if attention.has("attn_mask"):
+        masked = x.masked(kept.expand(rows, 1, x.query.shape[1], -1))
+    elif attention.has("key_mask"):
+        masked = x.but(is_real=kept.expand(rows, -1))
+    else:
+        raise NotApplicable("takes no mask")
+    other = masked.with_other_keys(~kept.expand(rows, -1), "masked")
+    with attention.training(masked):
+        undropped = attention(masked)
+    if attention.close(undropped, attention(masked), masked).broken:
+        raise NotApplicable("in training it computes something else, dropout apart")
+    with attention.training(masked, 0.5):
+
+        def drawn(given: MultiHeadInputs) -> Tensor:
+            torch.default_generator.manual_seed(x.case.seed)
+            return x.rows_of(attention(given), kept.nonzero()[:, 0])
+
+        if not torch.equal(drawn(masked).nan_to_num(), drawn(masked).nan_to_num()):
+            raise NotApplicable("two calls with one seed do not draw the same")
+        noise = measured(lambda: drawn(masked), attention.weights())
+        return within(drawn(other), drawn(masked), noise.bound, "output in training")
 
 
 def _mean(

@@ -10,6 +10,7 @@ from headcheck.laws import law
 from headcheck.modules.fading import fades
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
 from headcheck.modules.tokens import ends_of
+from headcheck.modules.training import unheard_in_training
 
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow in the decoder is prevented"
 
@@ -27,6 +28,21 @@ def later_targets_do_not_matter(model: Seq2SeqSubject, x: PairInputs) -> Compari
     other[:, x.cut :] = x.other("target", model.vocab)[:, x.cut :]
     earlier = model(x.but(target=other))[:, : x.cut], model(x)[:, : x.cut]
     return model.close(*earlier, x, "logits of an earlier position")
+
+
+@law(
+    source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
+    formula="f.train() drawn with one seed, target[:t] the same: logits[:t] the same",
+    guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
+    needs=("module",),
+    given=(at_least(target_len=2),),
+    share=0.25,
+)
+def later_targets_do_not_matter_in_training(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """In training with dropout, whatever targets come later, the logits that one seed draws for the earlier ones stay."""
+    later = torch.arange(x.target.shape[1]) >= x.cut
+    other = x.but(target=torch.where(later, x.other("target", model.vocab), x.target))
+    return unheard_in_training(model, x, other, slice(x.cut), "logits of an earlier position")
 
 
 @law(

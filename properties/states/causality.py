@@ -9,6 +9,7 @@ from headcheck.given import at_least, having
 from headcheck.laws import law
 from headcheck.modules.influence import moves_states
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
+from headcheck.modules.training import unheard_in_training
 
 Module = StatesSubject[StateInputs]
 
@@ -29,6 +30,21 @@ def later_states_do_not_matter(module: Module, x: StateInputs) -> Comparison:
     later = torch.arange(x.length) >= x.cut
     other = module(x.replaced(later))[:, : x.cut]
     return module.close(other, module(x)[:, : x.cut], x, "earlier state")
+
+
+@law(
+    source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
+    formula="f.train() drawn with one seed, x[:t] the same: f(x)[:t] the same",
+    guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
+    needs=("causal", "module"),
+    given=(at_least(length=2),),
+    share=0.25,
+    roles=STATES,
+)
+def later_states_do_not_matter_in_training(module: Module, x: StateInputs) -> Comparison:
+    """In training with dropout, whatever stands later, the earlier states that one seed draws stay."""
+    other = x.replaced(torch.arange(x.length) >= x.cut)
+    return unheard_in_training(module, x, other, slice(x.cut), "earlier state")
 
 
 @law(

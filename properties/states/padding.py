@@ -10,6 +10,7 @@ from headcheck.laws import law
 from headcheck.modules.finite import gradients_beside_the_last
 from headcheck.modules.masks import huge
 from headcheck.modules.states import STATES, StateInputs, StatesSubject
+from headcheck.modules.training import unheard_in_training
 
 PADDED = "a mask says which states there are; the others are a way of making a batch rectangular"
 
@@ -108,6 +109,21 @@ def what_stands_in_padding_does_not_matter(module: Module, x: StateInputs) -> It
     for size in (1.0, huge(x.x)):
         other = torch.where(x.real[..., None], x.x, size * x.noise(f"padding {size:g}", x.x))
         yield module.close(module(x.but(x=other)), expected, x)
+
+
+@law(
+    source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
+    formula="f.train() drawn with one seed: f(x)[real] does not depend on x[padding]",
+    guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
+    needs=("is_real", "module"),
+    given=(at_least(length=2), one_of("padding", "right", "left")),
+    share=0.25,
+    roles=STATES,
+)
+def what_stands_in_padding_does_not_matter_in_training(module: Module, x: StateInputs) -> Comparison:
+    """In training with dropout, whatever stands in the padding, the states that one seed draws stay."""
+    other = torch.where(x.real[..., None], x.x, x.noise("padding", x.x))
+    return unheard_in_training(module, x, x.but(x=other), slice(None), "output")
 
 
 @law(

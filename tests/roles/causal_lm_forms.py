@@ -43,3 +43,24 @@ def mask_with_padding_of_the_callers() -> nn.Module:
             return self.head(self.norms[-1](x))
 
     return Right()
+
+
+@right(
+    "A causal mask beside one of padding, as torch's encoder takes them; the first is always given.",
+    padding=("right",),
+)
+def causal_mask_beside_that_of_padding() -> nn.Module:
+    class Right(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.places = nn.Embedding(9, 8), nn.Embedding(80, 8)
+            layer = nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True)
+            self.body, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 9)
+
+        def forward(
+            self, src: Tensor, src_mask: Tensor, src_key_padding_mask: Tensor | None = None
+        ) -> Tensor:
+            states = self.table(src) + self.places.weight[: src.shape[1]]
+            return self.head(self.body(states, src_mask, src_key_padding_mask))
+
+    return Right()

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tests.kept import COARSE, OF_AUTOCAST, with_kept_third
+from tests import dropped
+from tests.kept import COARSE, OF_AUTOCAST, OF_FLOAT32, with_kept_third
 from tests.roles import right, wrong
 from tests.roles.causal_lm import Small
 
@@ -17,7 +18,7 @@ def factor_of_each_format() -> nn.Module:
     return with_kept_third(Small(), "head", anew=True)
 
 
-@wrong(COARSE, breaks=OF_AUTOCAST)
+@wrong(COARSE, breaks=(OF_AUTOCAST, OF_FLOAT32))
 def factor_of_autocast_kept() -> nn.Module:
     return with_kept_third(Small(), "head")
 
@@ -91,3 +92,10 @@ def branches_share_a_slab() -> nn.Module:
 )
 def branches_overwrite_each_other() -> nn.Module:
     return Small()
+
+
+@wrong(dropped.FAULT, breaks="causality/later-tokens-do-not-matter-in-training", real=dropped.REAL)
+def scores_dropped_once_masked() -> nn.Module:
+    model = Small(attend=dropped.attend)
+    model.drop = dropped.RATE
+    return model

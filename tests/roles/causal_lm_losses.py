@@ -219,3 +219,35 @@ def fused_gradient_of_what_is_left_out() -> nn.Module:
     model = OfFused()
     model.by = FusedOfAll
     return model
+
+
+class Overwriting(Small):
+    """Of transformers' kind, with a mask: padded labels are left out."""
+
+    overwrites = True
+
+    def forward(  # type: ignore[override]
+        self, tokens: Tensor, is_real: Tensor | None = None, labels: Tensor | None = None
+    ) -> Any:
+        logits = super().forward(tokens, is_real)
+        if labels is None:
+            return logits
+        labels = labels if self.overwrites else labels.clone()
+        if is_real is not None:
+            labels[~is_real] = -100
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
+
+
+@wrong(
+    "Where there is a mask, labels of padding are overwritten in the tensor of the caller: it may be that of the tokens.",
+    breaks="state/inputs-are-not-changed",
+)
+def labels_of_padding_overwritten() -> nn.Module:
+    return Overwriting()
+
+
+@right("Labels of padding are left out in a copy.")
+def labels_of_padding_left_out() -> nn.Module:
+    model = Overwriting()
+    model.overwrites = False
+    return model

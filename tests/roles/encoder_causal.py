@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.reference.masks import causal
+from tests import dropped
 from tests.roles import right, wrong
 from tests.roles.encoder import WIDTH, Block
 
@@ -126,3 +127,8 @@ def weights_by_length() -> nn.Module:
             return super().weigh(scores) / scores.shape[-1] ** 0.5
 
     return Wrong()
+
+
+@wrong(dropped.FAULT, breaks=dropped.LATER, real=dropped.REAL, causal=True)
+def future_scores_dropped_once_masked() -> nn.Module:
+    return dropped.with_dropped_scores(Causal)

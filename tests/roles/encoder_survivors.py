@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from tests import lost, redrawn
+from tests import dropped, lost, redrawn
 from tests.kept import (
     ANSWERS,
     CHANGED,
     COARSE,
     FAULT,
     OF_AUTOCAST,
+    OF_FLOAT32,
     REAL,
     with_kept_answers,
     with_kept_gain,
@@ -208,6 +209,16 @@ def undropped_on_the_way_back() -> nn.Module:
     return redrawn.with_an_undropped_gradient(Block(), "w_o")
 
 
-@wrong(COARSE, breaks=OF_AUTOCAST)
+@wrong(COARSE, breaks=(OF_AUTOCAST, OF_FLOAT32))
 def factor_of_autocast_kept() -> nn.Module:
     return with_kept_third(Block(), "w_o")
+
+
+@wrong(dropped.FAULT, breaks=dropped.IN_PADDING, real=dropped.REAL)
+def scores_dropped_once_masked() -> nn.Module:
+    return dropped.with_dropped_scores(Block)
+
+
+@right(dropped.FIRST)
+def scores_dropped_before_they_are_masked() -> nn.Module:
+    return dropped.with_dropped_scores(Block, first=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests import dropped
 from tests.roles import wrong
 from tests.roles.multi_head_attention import Full, Plain
 
@@ -123,3 +124,16 @@ class GradientOfTheQueryAlone(Plain):
         if query is key and key is value:
             key = value = query.detach()
         return super().forward(query, key, value, mask)
+
+
+@wrong(dropped.FAULT, breaks="dropout/masked-keys-do-not-matter-in-training", real=dropped.REAL)
+class ScoresDroppedOnceMasked(Plain):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.drop = dropped.RATE
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        dead = (scores == -torch.inf).all(dim=-1, keepdim=True)
+        lowest = scores.clamp(min=torch.finfo(scores.dtype).min)
+        weights = torch.softmax(functional.dropout(lowest, self.drop, self.training), dim=-1)
+        return weights.masked_fill(dead, 0.0)

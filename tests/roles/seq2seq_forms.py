@@ -54,3 +54,48 @@ def causal_mask_of_the_callers() -> nn.Module:
             return self.head(self.transformer(read, written, tgt_mask=tgt_mask))
 
     return Right()
+
+
+class OfTheTutorial(nn.Module):
+    """torch's transformer with all the masks that its tutorial of translation gives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source_table, self.target_table = nn.Embedding(SOURCES, 8), nn.Embedding(TARGETS, 8)
+        self.places, self.head = nn.Embedding(80, 8), nn.Linear(8, TARGETS)
+        self.transformer = nn.Transformer(8, 2, 1, 1, 16, 0.1)
+
+    def placed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        """(length, batch, width), of tokens (batch, length)."""
+        found: Tensor = table(tokens.t()) + self.places.weight[: tokens.shape[1], None]
+        return found
+
+    def forward(
+        self,
+        src: Tensor,
+        trg: Tensor,
+        src_mask: Tensor,
+        tgt_mask: Tensor,
+        src_padding_mask: Tensor,
+        tgt_padding_mask: Tensor,
+        memory_key_padding_mask: Tensor,
+    ) -> Tensor:
+        states = self.transformer(
+            self.placed(self.source_table, src),
+            self.placed(self.target_table, trg),
+            src_mask,
+            tgt_mask,
+            None,
+            src_padding_mask,
+            tgt_padding_mask,
+            memory_key_padding_mask,
+        )
+        return self.head(states).transpose(0, 1)
+
+
+@right(
+    "Seven arguments, as in torch's tutorial of translation; tables read tokens (length, batch).",
+    padding=("right",),
+)
+def all_masks_of_the_tutorial() -> nn.Module:
+    return OfTheTutorial()

@@ -5,20 +5,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests import lost, redrawn
+from tests import dropped, lost, redrawn
 from tests.kept import (
     ANSWERS,
     CHANGED,
     COARSE,
     FAULT,
     OF_AUTOCAST,
+    OF_FLOAT32,
     REAL,
     with_kept_answers,
     with_kept_gain,
     with_kept_third,
 )
 from tests.roles import right, wrong
-from tests.roles.seq2seq import SOURCES, TARGETS, Pair, reference_learned
+from tests.roles.seq2seq import SOURCES, TARGETS, Attention, Pair, reference_learned
 
 
 @wrong("Logits are halved in training.", breaks="paths/training-without-dropout-gives-evaluation")
@@ -158,6 +159,26 @@ def undropped_on_the_way_back() -> nn.Module:
     return redrawn.with_an_undropped_gradient(Pair(), "head")
 
 
-@wrong(COARSE, breaks=OF_AUTOCAST)
+@wrong(COARSE, breaks=(OF_AUTOCAST, OF_FLOAT32))
 def factor_of_autocast_kept() -> nn.Module:
     return with_kept_third(Pair(), "head")
+
+
+class Dropping(Attention):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = dropped.RATE
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        query, key, value = (
+            part.unflatten(-1, (2, 4)).transpose(1, 2)
+            for part in (self.query(x), *self.both(memory).chunk(2, -1))
+        )
+        return self.out(dropped.attend(self, query, key, value, mask).transpose(1, 2).flatten(2))
+
+
+@wrong(dropped.FAULT, breaks="target/later-targets-do-not-matter-in-training", real=dropped.REAL)
+def scores_dropped_once_masked() -> nn.Module:
+    model = Pair()
+    model.own = nn.ModuleList([Dropping(), Dropping()])
+    return model

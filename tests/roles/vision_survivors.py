@@ -14,6 +14,7 @@ from tests.kept import (
     COARSE,
     FAULT,
     OF_AUTOCAST,
+    OF_FLOAT32,
     REAL,
     with_kept_answers,
     with_kept_gain,
@@ -266,6 +267,6 @@ def places_taken_by_their_count() -> nn.Module:
     return TakenByCount()
 
 
-@wrong(COARSE, breaks=OF_AUTOCAST, **SIZES)
+@wrong(COARSE, breaks=(OF_AUTOCAST, OF_FLOAT32), **SIZES)
 def factor_of_autocast_kept() -> nn.Module:
     return with_kept_third(Small(), "head")
