@@ -198,6 +198,23 @@ def test_a_mask_that_is_always_given_is_not_compared_with_none() -> None:
             "causal_lm/mask-of-the-tutorial",
             "src_mask is given with the causal mask in it, True at what is hidden",
         ),
+        (
+            "causal_lm/causal-mask-beside-that-of-padding",
+            "src_mask is given the causal mask, True at what is hidden",
+        ),
+        (
+            "decoder/causal-mask-beside-those-of-padding",
+            f"a plain call is right with --declare causal_mask=True, {IF_MEANT}",
+        ),
+        (
+            "decoder/look-ahead-mask-and-padding-mask",
+            "look_ahead_mask is given with the causal mask in it, True at what is hidden",
+        ),
+        (
+            "seq2seq/all-masks-of-the-tutorial",
+            "tgt_mask is given the causal mask, True at what is hidden",
+        ),
+        ("seq2seq/all-masks-of-the-tutorial", "src_mask is asked for, and given as None"),
     ],
 )
 def test_a_causal_mask_of_the_callers_is_given_as_it_is_taken(name: str, note: str) -> None:

@@ -33,6 +33,7 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, LOW_PRECISION, Attention
 from headcheck.errors import SubjectError
 from headcheck.forks import can_fork, fate_of
+from headcheck.formats import MIXED, mixes_masks
 from headcheck.modules.copying import on_device
 from headcheck.signatures import needed_by
 from headcheck.verdict import Hint
@@ -183,6 +184,10 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
         for dtype in wanted
     }
     supported = [dtype for dtype, problem in problems.items() if is_for_laws(problem, problems)]
+    if len(supported) > 1 and "float64" in {*supported} - declared and _mixes_masks(trial):
+        problems.pop("float64")
+        rest, notes = _supported_dtypes(trial, tuple(problems))
+        return rest, [MIXED, *notes]
     unsupported = {dtype: problem for dtype, problem in problems.items() if dtype not in supported}
     notes = [f"{dtype}: not supported ({problem})" for dtype, problem in unsupported.items()]
     otherwise = {dtype: str(each) for dtype, each in unsupported.items() if isinstance(each, OtherDtype)}
@@ -195,6 +200,17 @@ def _supported_dtypes(trial: AttentionSubject, wanted: tuple[str, ...]) -> tuple
     require_callable(_plain_calls(trial, wanted), "f(query, key, value)", _cure(trial))
     judged = tuple(supported) or (("float32",) if "float32" in wanted else wanted)
     return judged, [note for note in notes if note.partition(":")[0] not in judged]
+
+
+def _mixes_masks(trial: AttentionSubject) -> bool:
+    """Whether a call in float64, causal or with a mask, gives torch's attention a mask of another format."""
+    plain = PLAIN.but(dtype="float64")
+
+    def calls() -> None:
+        for case in (plain, plain.but(is_causal=True), plain.but(mask="random")):
+            attempt(trial, case)
+
+    return trial.device == "cpu" and mixes_masks(calls)
 
 
 def _cure(trial: AttentionSubject) -> str:

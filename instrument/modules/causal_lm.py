@@ -39,9 +39,9 @@ class CausalLM(TokenDeclaration):
     positions: bool = True
     """Whether the order of the earlier tokens counts."""
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length), (batch, length,
-    length), or (length, length), which says nothing of padding. None: where the module requires a mask that is called
-    tgt_mask, trg_mask, target_mask or causal_mask, or one that works in no form as a mask of padding alone."""
+    """Whether the caller gives the causal mask, in an argument of its own beside a mask of what is padding, or with that:
+    (batch, 1, length, length), (batch, length, length), or (length, length). None: where the module requires a mask of
+    such a name as tgt_mask or causal_mask, or one that works in no form as a mask of padding alone."""
     reach: int | None = None
     """How many tokens, its own included, count for a position: the width of a window, of a model of one layer."""
     packed: bool = False

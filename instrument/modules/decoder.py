@@ -42,9 +42,9 @@ class Decoder(States):
     """
 
     causal_mask: bool | None = None
-    """Whether the caller gives the causal mask, with that of what is padding: (batch, 1, length, length),
-    (batch, length, length), or (length, length), which says nothing of padding. None: where the module requires a
-    mask called tgt_mask, trg_mask or target_mask."""
+    """Whether the caller gives the causal mask, in an argument of its own beside a mask of what is padding, or with that:
+    (batch, 1, length, length), (batch, length, length), or (length, length), which says nothing of padding. None: where
+    the module requires a mask called tgt_mask, trg_mask, target_mask or look_ahead_mask."""
     memory_positions: bool = False
     """Whether the module itself has positions for the memory, so that its order counts."""
 

@@ -1,5 +1,6 @@
 """What the engine asks of a role whose subject is a module."""
 
+from contextlib import suppress
 from itertools import combinations
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
@@ -11,6 +12,7 @@ from headcheck.casework import CaseRole
 from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.formats import MIXED, mixes_masks
 from headcheck.modules.copying import in_format, parts_run
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 from headcheck.verdict import Hint
@@ -175,6 +177,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return elsewhere
         wanted = dtypes or declaration.dtypes or ("float64", "float32")
         problems, unsound, advice = [], None, "where it is called otherwise, name a module around it"
+        said: list[str] = []
         for dtype in wanted:
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
@@ -189,7 +192,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 problems.append(f"{dtype}: {problem}")
                 advice = self.advice(subject) or advice
                 continue
-            prepared = subject, [f"judged in {dtype}", *self._found_out(subject)]
+            if dtype != wanted[-1] and self._mixes_masks(subject):
+                said.append(MIXED)
+                continue
+            prepared = subject, [*said, f"judged in {dtype}", *self._found_out(subject)]
             if self.sound(subject):
                 return prepared
             unsound = unsound or prepared
@@ -198,6 +204,18 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         raise SubjectError(
             f"the module does not work on a plain call, {self.plain_call} ({problems[-1]}); {advice}"
         )
+
+    def _mixes_masks(self, subject: ModuleSubject[AnyInputs]) -> bool:
+        """Whether a call, with padding or without, gives torch's attention a mask of another format."""
+
+        def calls() -> None:
+            for number in range(CALLS):
+                x = self.build(self.draw(Random(f"masks/{number}"), subject), subject)
+                for each in (x, subject.padded(x)):
+                    with suppress(LawBroken, NotApplicable):
+                        subject.unused()(each)
+
+        return subject.device == "cpu" and mixes_masks(calls)
 
     def advice(self, subject: Any) -> str:
         """What may help where no plain call works; empty where nothing tells."""

@@ -45,7 +45,8 @@ class Seq2Seq(TokenDeclaration):
     causal_mask: bool | None = None
     """Whether the caller gives the causal mask, in an argument of its own beside a mask of what is padding, or within
     that of the target: (batch, 1, target_len, target_len), (batch, target_len, target_len), or (target_len, target_len),
-    which says nothing of padding. None: where the module requires a mask called tgt_mask, trg_mask or target_mask."""
+    which says nothing of padding. None: where the module requires a mask of such a name as
+    tgt_mask or look_ahead_mask."""
     full_context: bool = True
     """Whether every source token, and every earlier target token, counts."""
     positions: bool = True

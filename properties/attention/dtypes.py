@@ -20,13 +20,11 @@ from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, within
-from headcheck.given import at_least, one_in, one_of
+from headcheck.given import one_in, one_of
 from headcheck.laws import law
-from headcheck.reference import masks
 
 AUTOCAST = "torch.autocast: operations that are eligible run in its dtype, the others in that of their inputs"
 LOWER = torch.bfloat16
-NARROWER = {torch.float64: torch.float32, torch.float32: torch.bfloat16}
 LEAST_PART = 16
 """Keys, of those that are read in parts."""
 _PLAIN = without("alibi", "sinks", "softcap")
@@ -246,30 +244,6 @@ def inputs_of_two_dtypes_are_refused_or_right(attention: AttentionSubject, x: In
     )
     limit = attention.bound(y) + (vanished if torch.float16 in y.dtypes else 0.0)
     return within(output, attention.expected(y), limit, "output of inputs of two dtypes")
-
-
-@law(
-    source="torch.nn.functional.scaled_dot_product_attention: an additive mask has the dtype of query, key and value",
-    formula="M of 0 and -inf, in a dtype narrower than that of Q, K, V: refused, or f(Q, K, V, M) the same",
-    guards="A mask that is read as if it were of the dtype of the query: its memory holds other numbers "
-    "(torch's CPU kernel in float64).",
-    needs=("additive",),
-    given=(boolean_mask, one_in(2, at_least(q_len=17, kv_len=17))),
-    share=0.3,
-)
-def an_additive_mask_of_a_narrower_dtype_is_refused_or_right(
-    attention: AttentionSubject, x: Inputs
-) -> Comparison:
-    """A mask of 0 and minus infinity, which every format holds, is refused in a narrower one or means the same."""
-    narrower = NARROWER.get(x.dtype)
-    if narrower is None or x.attn_mask is None:
-        raise NotApplicable("there is no narrower dtype than 16 bits")
-    written, narrow = (x.but(attn_mask=masks.additive(x.attn_mask, each)) for each in (x.dtype, narrower))
-    try:
-        attention(narrow)
-    except SubjectRaised as refusal:
-        raise NotApplicable(f"an additive mask in another dtype is refused: {refusal}") from refusal
-    return attention.agree(narrow, written)
 
 
 def _two_dtypes(attention: AttentionSubject, seed: int) -> tuple[torch.dtype, torch.dtype]:
