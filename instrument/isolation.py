@@ -204,7 +204,8 @@ class Workers:
     def _doing(self, worker: _Worker) -> str:
         """What a worker is waited for."""
         if worker.task and worker.ready:
-            return worker.task.law.name
+            slow = " (calls are slow: a smaller subject is judged sooner)" if worker.ready.is_slow else ""
+            return f"{worker.task.law.name}{slow}"
         if worker.ready:
             return ""
         if worker.preparing:

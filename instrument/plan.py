@@ -23,6 +23,9 @@ from headcheck.recognising import is_declaration, made, role_name
 from headcheck.roles import role as role_named
 from headcheck.verdict import LawResult
 
+SLOW_S = 10.0
+"""Seconds inside of the subject before its first law."""
+SLOW = "calls are slow ({:.0f} s before the first law): a subject of fewer layers, or a narrower one, is judged sooner"
 SHORT = {
     "half": "float16",
     "fp16": "float16",
@@ -44,6 +47,11 @@ class Introduction:
     declaration: dict[str, Any]
     notes: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its calls took long."""
+        return any(each.startswith(SLOW.partition("(")[0]) for each in self.notes)
 
 
 @dataclass(frozen=True)
@@ -173,7 +181,8 @@ class Loaded:
                 self.declaration, dtypes=self.plan.dtypes, device=self.device, seed=self.plan.seed
             )
         engine = Engine(role, subject, self.plan.profile, self.plan.seed, self.plan.replay)
-        return Prepared(self.introduction(tuple(notes)), engine)
+        slow = [SLOW.format(subject.seconds)] if subject.seconds > SLOW_S else []
+        return Prepared(self.introduction((*slow, *notes)), engine)
 
 
 @dataclass(frozen=True)

@@ -360,10 +360,9 @@ class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
                 f"a module around it, {'that gives them' if missing else 'or declare mask_rank and mask_kind'}"
             )
         if not found:
-            name = type(self.declaration).__name__
             raise SubjectError(
-                f"how wide a state is is not known; declare headcheck.{name}(..., d_model=N), or, where tokens are "
-                "read, put a module around it that is given states (docs/adapting.md)"
+                "how wide a state is is not known: --declare d_model=N, or, where tokens are read, put a module "
+                "around it that is given states (docs/adapting.md)"
             )
         return found[0]
 

@@ -221,7 +221,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
                     return count, size
         raise SubjectError(
             f"it takes no images of the sizes that were tried ({problem}); "
-            "declare headcheck.Vision(..., image_size=N, channels=N)"
+            "--declare image_size=N --declare channels=N"
         )
 
     def _patch(self) -> Pair | None:

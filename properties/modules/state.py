@@ -283,6 +283,7 @@ def autocast_leaves_nothing_behind(module: ModuleSubject[ModuleInputs], x: Modul
     source="torch.nn.Module.to: the weights and buffers of a module are in the format that it was sent to last",
     formula="f sent to float32, called, sent back with its numbers as they were: f(x) as if it had not been called",
     guards="A table of positions or a mask that is kept in the format of the call that made it: coarse in a finer one.",
+    needs=("module",),
     share=0.5,
     roles=LARGER,
 )

@@ -187,9 +187,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         for name in NUM_HEADS:
             if type(value := getattr(self._pristine, name, None)) is int:
                 return value
-        raise SubjectError(
-            "how many heads the module has is not known; declare headcheck.MultiHeadAttention(..., num_heads=N)"
-        )
+        raise SubjectError("how many heads the module has is not known: --declare num_heads=N")
 
     @cached_property
     def d_model(self) -> int | None:
@@ -198,9 +196,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         if declared is not None or self.maker is not None:
             return declared
         if self.declaration.load is not None:
-            raise SubjectError(
-                "with load the width is not known; declare headcheck.MultiHeadAttention(..., d_model=N)"
-            )
+            raise SubjectError("with load the width is not known: --declare d_model=N")
         assert self._pristine is not None
         w_q = found_projections(self._pristine, self.heads or 1, self.layout)["w_q"]
         return w_q.read(lambda parameter: parameter.detach()).shape[-1]
