@@ -24,7 +24,6 @@ from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubj
 from headcheck.modules.states_role import StatesRole, ragged
 from headcheck.modules.subject import problem_of
 from headcheck.recipes import option
-from headcheck.signatures import needed_by
 
 TORCH = (nn.TransformerDecoderLayer, nn.TransformerDecoder)
 
@@ -143,7 +142,7 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
             return False
         if self.declaration.causal_mask is not None or place not in WITH_CAUSAL:
             return bool(self.declaration.causal_mask) and place is not None
-        return not isinstance(self.module, self.TORCH) and place in (needed_by(self.function) or ())
+        return not isinstance(self.module, self.TORCH) and place in self.needed
 
     def _forms(self, name: str) -> Iterator[MaskForm]:
         if name != "is_real" or not self.with_causal:

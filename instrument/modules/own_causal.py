@@ -39,28 +39,30 @@ class OwnCausal(ModuleSubject[AnyInputs]):
     """A module whose caller may give it."""
 
     forms: dict[str, MaskForm]
+    needed: tuple[str, ...]
+    """The parameters that a call does not do without."""
 
     def place_masks(self) -> None:
         """Where the causal mask is given, if it is; what other masks are asked for, and known to nobody, are None.
 
         It is given where it is asked for, or declared, in an argument that takes no mask of padding.
         """
-        needed = needed_by(self.function) or ()
+        self.needed = tuple(needed_by(self.function) or ())
         if CAUSAL in self.places:
             place = self._own_place()
             declared: bool | None = self.declaration.causal_mask
-            given = place in needed if declared is None else declared
+            given = place in self.needed if declared is None else declared
             self.places[CAUSAL] = place if given else None
         placed = {*self.places.values()}
-        self.left_at_none = {name: None for name in needed if name.endswith("mask") and name not in placed}
+        unknown = [name for name in self.needed if name.endswith("mask") and name not in placed]
+        self.left_at_none = dict.fromkeys(unknown)
 
     def _own_place(self) -> str | None:
         """The first of its names that the module has, and takes for no mask of padding."""
         others = {place for name, place in self.places.items() if name != CAUSAL}
         found = self.places[CAUSAL]
         if found in others and CAUSAL not in self.declaration.arguments:
-            names = needed_by(self.function) or ()
-            found = next((each for each in OWN_NAMES if each in names and each not in others), None)
+            found = next((each for each in OWN_NAMES if each in self.needed and each not in others), None)
         return found
 
     @property

@@ -207,13 +207,14 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
 
     def _mixes_masks(self, subject: ModuleSubject[AnyInputs]) -> bool:
         """Whether a call, with padding or without, gives torch's attention a mask of another format."""
+        tried = self.to_try(subject)
 
         def calls() -> None:
             for number in range(CALLS):
-                x = self.build(self.draw(Random(f"masks/{number}"), subject), subject)
-                for each in (x, subject.padded(x)):
-                    with suppress(LawBroken, NotApplicable):
-                        subject.unused()(each)
+                with suppress(LawBroken, NotApplicable):
+                    x = self.build(self.draw(Random(f"masks/{number}"), tried), tried)
+                    tried(x)
+                    tried(tried.padded(x))
 
         return subject.device == "cpu" and mixes_masks(calls)
 

@@ -20,7 +20,6 @@ from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
 from headcheck.modules.weights import NormCall, norms_of, norms_watched, widths_of
 from headcheck.recipes import option
-from headcheck.signatures import needed_by
 
 STATES = ("encoder", "decoder")
 """The roles that share the laws of properties/states."""
@@ -237,11 +236,10 @@ class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
 
         plain: further arguments, by the names by which the module takes them.
         """
-        needed = needed_by(self.function) or ()
         keywords = {
             str(place): masks[name]
             for name, place in self.places.items()
-            if place and (masks[name] is not None or str(place) in needed)
+            if place and (masks[name] is not None or str(place) in self.needed)
         }
         return self.called(*arguments, **keywords, **(plain or {}))
 
@@ -319,7 +317,7 @@ class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
         if name in self.declaration.arguments or self.declaration.mask_rank or name in self.always:
             raise SubjectError(f"the mask {keyword} does not work ({problem})")
         self.places[name] = None
-        self.left_at_none |= {keyword: None} if keyword in (needed_by(self.function) or ()) else {}
+        self.left_at_none |= {keyword: None} if keyword in self.needed else {}
         yield f"{keyword} is taken for no mask of padding ({problem}); declare mask_rank and mask_kind"
 
     def _answers(self, name: str, x: AnyStates) -> bool:
@@ -369,8 +367,7 @@ class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
     @property
     def _asked(self) -> list[str]:
         """The masks that the module asks for."""
-        needed = needed_by(self.function) or ()
-        return [name for name in self.forms if self.places[name] in needed]
+        return [name for name in self.forms if self.places[name] in self.needed]
 
     def _settle_masks(self, x: AnyStates) -> Failure | None:
         """Settle the forms of the masks that are asked for, where None will not do; why no plain call works, or None."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from inspect import Parameter
 from itertools import chain, product
 from typing import Any, ClassVar, Literal
@@ -176,11 +177,13 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
     def pad(self) -> int | None:
         """The token that is padding to the module, and stands in no sequence of a case."""
         declared: int | None = self.declaration.pad_token
+        return next(iter(self._marked), self.unseen) if declared is None else declared
+
+    @cached_property
+    def _marked(self) -> list[int]:
+        """What its tables and its attributes say is padding."""
         said = (getattr(self.module, name, None) for name in PAD_NAMES)
-        marked = [
-            each for each in (*(table.padding_idx for table in self.tables), *said) if type(each) is int
-        ]
-        return next(iter(marked), self.unseen) if declared is None else declared
+        return [each for each in (*(table.padding_idx for table in self.tables), *said) if type(each) is int]
 
     def pad_notes(self) -> list[str]:
         """A note on a token that is padding to the module, where no mask is given and it is not declared."""
