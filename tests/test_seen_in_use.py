@@ -418,3 +418,23 @@ def test_tokens_length_first_are_told_where_lengths_that_differ_are_refused() ->
 
     with pytest.raises(SubjectError, match=r"where tokens are \(length, batch\), name a module around it"):
         quick(headcheck.Seq2Seq(Tutorial), laws="batch")
+
+
+def test_a_look_ahead_mask_that_may_be_left_out_is_named_with_what_it_says() -> None:
+    """Keras's layer in torch: two fields at once make a plain call right."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerDecoderLayer(8, 2, 8, 0.0, batch_first=True)
+
+        def forward(self, x: Tensor, memory: Tensor, look_ahead_mask: Tensor | None = None) -> Tensor:
+            if look_ahead_mask is None:
+                return self.layer(x, memory)  # type: ignore[no-any-return]
+            hidden = look_ahead_mask.bool().expand(-1, 2, x.shape[1], -1).flatten(0, 1)
+            return self.layer(x, memory, hidden)  # type: ignore[no-any-return]
+
+    declared = {"causal_mask": True, "true_means": "padding"}
+    said = " ".join(f"--declare {field}={value}" for field, value in declared.items())
+    assert hinted(quick(headcheck.Decoder(Layer), "causality"), said)
+    assert quick(headcheck.Decoder(Layer, causal_mask=True, true_means="padding"), "causality").conforms

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.modules.settling import OF_PADDING
+from headcheck.modules.settling import OF_CAUSALITY, OF_PADDING
 from headcheck.modules.token_hints import are_alike
 
 if TYPE_CHECKING:  # It imports this module.
     from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
 
 TURNED = "where tokens are (length, batch), name a module around it that exchanges both axes of tokens and of logits"
-CANDIDATES = (*OF_PADDING, ("causal_mask", True))
+CANDIDATES = (*OF_PADDING, *OF_CAUSALITY)
 """Fields that may cure padded calls, each with a value."""
 
 

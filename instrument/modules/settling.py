@@ -1,6 +1,6 @@
 """What masks of padding say, where simple calls are wrong else: taken where their names leave it open, or hinted at."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headcheck.comparison import LawBroken, NotApplicable
@@ -8,13 +8,19 @@ from headcheck.errors import SubjectError
 from headcheck.modules.masks import CAUSAL_ALONE, leaves_open
 from headcheck.verdict import IF_MEANT, Hint
 
-Candidate = tuple[str, Any]
-"""A field of a declaration with one of its values."""
+Candidate = Mapping[str, Any]
+"""Fields of a declaration, each with one of its values."""
 OF_PADDING: tuple[Candidate, ...] = (
-    ("true_means", "padding"),
-    ("true_means", "real"),
-    ("mask_kind", "additive"),
+    {"true_means": "padding"},
+    {"true_means": "real"},
+    {"mask_kind": "additive"},
 )
+OF_CAUSALITY: tuple[Candidate, ...] = (
+    {"causal_mask": True},
+    {"causal_mask": True, "true_means": "padding"},
+    {"causal_mask": True, "mask_kind": "additive"},
+)
+"""Of a role whose caller may give the causal mask."""
 
 
 def settled_masks(
@@ -28,18 +34,18 @@ def settled_masks(
     """What `find` finds out about the masks; if calls are wrong then, what cures them is taken or hinted at.
 
     find: notes of a subject, into which it writes the forms of its masks. is_right: whether its simple calls are.
-    call: what these are, in words. candidates: tried each alone, where that field is there and not declared. What
+    call: what these are, in words. candidates: tried each alone, where its fields are there and not declared. What
     True says is taken where the names of the masks leave it open.
     """
     notes = list(find(subject))
     if is_right(subject):
         return notes
     given = [name for name, place in subject.places.items() if place]
-    for field, value in candidates:
-        if getattr(subject.declaration, field, "none") is not None:
+    for fields in candidates:
+        if any(getattr(subject.declaration, field, "none") is not None for field in fields):
             continue
         try:
-            declared = subject.declaration.but(**{field: value})
+            declared = subject.declaration.but(**fields)
             other = type(subject)(declared, dtypes=subject.dtypes, device=subject.device)
             found = list(find(other))
         except (SubjectError, LawBroken, NotApplicable):
@@ -48,10 +54,11 @@ def settled_masks(
         if not all(other.places[name] for name in given) or not is_right(other):
             continue
         turned = [name for name in given if _says_otherwise(subject, other, name)]
-        if field == "true_means" and all(_leaves_open(subject, name) for name in turned):
+        if [*fields] == ["true_means"] and all(_leaves_open(subject, name) for name in turned):
             subject.forms, subject.places = other.forms, other.places
             return found
-        return [*notes, Hint(f"a {call} is right with --declare {field}={value}, {IF_MEANT}")]
+        declares = " ".join(f"--declare {field}={value}" for field, value in fields.items())
+        return [*notes, Hint(f"a {call} is right with {declares}, {IF_MEANT}")]
     return notes
 
 

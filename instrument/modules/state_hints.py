@@ -9,11 +9,11 @@ from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.copying import parts_run
-from headcheck.modules.settling import OF_PADDING, Candidate
+from headcheck.modules.settling import OF_CAUSALITY, OF_PADDING, Candidate
 from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
-CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, ("batch_first", False), ("causal_mask", True))
+CANDIDATES: tuple[Candidate, ...] = (*OF_PADDING, {"batch_first": False}, *OF_CAUSALITY)
 """Fields that may cure plain calls, each with a value."""
 NORM = "norm"
 """What stands in the name of a norm's class."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import LOW_PRECISION
 from headcheck.errors import SubjectError
+from headcheck.modules.settling import OF_CAUSALITY
 from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
@@ -124,7 +125,7 @@ def of_axes_and_masks(subject: CausalLMSubject, plain: TokenInputs) -> list[Hint
         pass
     if subject.with_causal or subject.has_own_causal or is_blind(subject, plain):
         return []
-    for fields in ({"causal_mask": True}, {"causal_mask": True, "true_means": "padding"}):
+    for fields in OF_CAUSALITY:
         try:
             told = type(subject)(
                 subject.declaration.but(**fields), dtypes=subject.dtypes, device=subject.device
