@@ -308,3 +308,29 @@ def test_squares_that_overflow_are_told() -> None:
     assert any("entries of 300 are not normalised" in note for note in notes)
     _, notes = prepared("rms_norm", functional.rms_norm, "float16")
     assert not any("entries of 300" in note for note in notes)
+
+
+class OfChannels(nn.Module):
+    """A norm along axis 1, as of images, with a weight for each channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x.mT, x.shape[1:2], self.weight, eps=1e-5).mT
+
+
+def test_another_axis_is_told() -> None:
+    """Of a function and of a class with a weight along that axis; not where the weight lies along the last one."""
+
+    def told(role_name: str, function: Any) -> bool:
+        return any("works along axis" in note for note in prepared(role_name, function)[1])
+
+    def layer_norm(x: Tensor) -> Tensor:
+        return functional.layer_norm(x.mT, x.shape[1:2]).mT
+
+    assert told("layer_norm", layer_norm)
+    assert told("rms_norm", OfChannels)
+    assert not told("rms_norm", lambda x, weight: weight * layer_norm(x))
+    assert not told("rms_norm", lambda x, weight: functional.rms_norm(x, weight.shape, weight))

@@ -1,6 +1,7 @@
 """The role softmax: what its exponents lose where rows are far from zero is found out, and allowed where it is."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from headcheck.errors import SubjectError
 from headcheck.functions.softmax import Softmax, SoftmaxInputs, SoftmaxSubject, role
 from headcheck.judging import replay, verify
+from headcheck.verdict import Hint
 from tests.roles import RIGHT
 
 FORMS = {
@@ -115,3 +117,18 @@ def test_a_row_that_begins_with_minus_infinity_is_shown() -> None:
     )
     assert example is not None
     assert example.inputs["x"] == [[[-math.inf, -math.inf, 0.0]]]
+
+
+def test_another_axis_and_logarithms_are_told() -> None:
+    """A softmax of channels, and a log_softmax, are right for what they are: hints name what goes around them."""
+
+    def hints(function: Callable[[torch.Tensor], torch.Tensor]) -> list[str]:
+        _, notes = role.prepare(Softmax(function), dtypes=("float32", "float64"), device="cpu", seed=0)
+        return [note for note in notes if isinstance(note, Hint)]
+
+    along, logarithms = "works along axis 1", "gives the logarithms"
+    assert [along in note for note in hints(lambda x: torch.softmax(x, dim=1))] == [True]
+    assert [logarithms in note for note in hints(lambda x: torch.log_softmax(x, dim=-1))] == [True]
+    both = hints(lambda x: torch.log_softmax(x, dim=1))
+    assert [logarithms in both[0], along in both[1]] == [True, True]
+    assert hints(lambda x: torch.softmax(x, dim=-1)) == hints(lambda x: torch.softmax(2 * x, dim=-1)) == []

@@ -11,6 +11,7 @@ from headcheck.calling import REFUSALS, SubjectRaised
 from headcheck.comparison import Failure, LawBroken, NotApplicable, failure_of, within
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.functions.axis_hints import axis_note
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.norm_hints import notes
 from headcheck.functions.norm_modules import as_function
@@ -138,8 +139,10 @@ class NormRole(FunctionRole[AnyCase, NormInputs], Generic[AnyCase]):
         )
 
     def notes(self, subject: NormSubject) -> list[str]:
-        x = self.build(self.fit(self.case(dtype=subject.dtypes[0], rows=3, dim=8, seed=1), subject), subject)
-        return notes(subject, x, self.other)
+        plain = self.case(dtype=subject.dtypes[0], rows=3, dim=8, seed=1)
+        square = plain.but(batch=2, rows=subject.width(8), **dict.fromkeys(subject.affine, "normal"))
+        x, y = (self.build(self.fit(case, subject), subject) for case in (plain, square))
+        return [*notes(subject, x, self.other), *axis_note(subject, y)]
 
 
 def _vector(case: NormCase, name: str) -> Tensor | None:

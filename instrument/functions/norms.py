@@ -1,9 +1,9 @@
 """What the roles `layer_norm` and `rms_norm` have in common: rows of x, each normalised by itself along the last axis."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -115,6 +115,13 @@ class NormSubject(FunctionSubject[NormInputs]):
         """Whether a tuple came back, of which the first is judged."""
         self._tried: dict[str, bool] = {}
         self._eps_in: dict[torch.dtype, float] = {}
+
+    def around(self, function: Callable[..., Any]) -> Self:
+        """What was measured of the function is measured again."""
+        other = super().around(function)
+        vars(other).update(_tried={}, _eps_in={})
+        vars(other).pop("own_eps", None)
+        return other
 
     # Conventions
 

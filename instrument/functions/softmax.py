@@ -11,6 +11,7 @@ from torch import Tensor
 from headcheck.arithmetic import named
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.declarations import Declaration
+from headcheck.functions.axis_hints import axis_note, right_axis
 from headcheck.functions.inputs import FunctionCase, Inputs, tensor_of
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rounding import Units, stored, sum_error, units
@@ -19,6 +20,7 @@ from headcheck.numbers import numbers_that_fit, tensors_of, written
 from headcheck.recipes import option
 from headcheck.reference.attention import softmax
 from headcheck.signatures import parameters_of
+from headcheck.verdict import Hint
 
 Exponents = Literal["differences", "scaled", "log-sum-exp"]
 EXPONENTS: tuple[Exponents, ...] = ("differences", "scaled", "log-sum-exp")
@@ -26,6 +28,9 @@ LOSES = {
     "scaled": "x log2(e) is rounded before the maximum is taken out",
     "log-sum-exp": "weights are exp(x - log-sum-exp), not divided by their sum",
 }
+LOGARITHMS = (
+    "it gives the logarithms of weights: where that is meant, put a function around it that takes exp of them"
+)
 SIZES = (1.0, 30.0, 300.0, 3000.0, 8000.0)
 """So far from zero are the rows that tell one form of the exponents from another."""
 
@@ -243,6 +248,16 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
         loses = f"{LOSES[subject.exponents]}, by what is lost where x is large; the bounds allow for it"
         return [f"exponents: {subject.exponents}, as found: {loses}"]
 
+    def notes(self, subject: SoftmaxSubject) -> list[str]:
+        """Whether a plain call is right along another axis, or gives logarithms of weights, or both."""
+        case = self.case(dtype=subject.dtypes[0], batch=2, rows=3, length=5, seed=1)
+        x = self.build(self.fit(case, subject), subject)
+        if found := axis_note(subject, x):
+            return found
+        weights = _of_logarithms(subject)
+        logarithms = not subject.is_right(x) and (weights.is_right(x) or right_axis(weights, x) is not None)
+        return [Hint(LOGARITHMS), *axis_note(weights, x)] if logarithms else []
+
     def conventions(self, subject: SoftmaxSubject) -> dict[str, Any]:
         return {"exponents": subject.exponents}
 
@@ -261,6 +276,19 @@ class SoftmaxRole(FunctionRole[SoftmaxCase, SoftmaxInputs]):
         hidden = min(case.hidden, case.length - 1)
         case = case.but(hidden=hidden, hidden_first=case.hidden_first and hidden > 0)
         return _with_a_number_in_each_row(numbers_that_fit(case))
+
+
+def _of_logarithms(subject: SoftmaxSubject) -> SoftmaxSubject:
+    """The subject with exp taken of what it gives."""
+    function = subject.declaration.function
+
+    def weights(*given: Any, **named: Any) -> Tensor:
+        output: Tensor = function(*given, **named)
+        return output.exp()
+
+    other = subject.around(weights)
+    other.exponents = "log-sum-exp"
+    return other
 
 
 def _with_a_number_in_each_row(case: SoftmaxCase) -> SoftmaxCase:

@@ -157,6 +157,12 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
                 raise
             raise NotApplicable(f"refuses a call under autocast: {refusal}") from refusal
 
+    def around(self, function: Callable[..., Any]) -> Self:
+        """The same with another function, which is called with the same arguments."""
+        other = copy(self)
+        other.declaration = self.declaration.but(function=function)
+        return other
+
     def on_the_cpu(self) -> Self:
         """The same with the function as it was given, for what nothing but a CPU survives."""
         here = copy(self)
