@@ -23,6 +23,11 @@ EXIT_CODES = {"conforms": 0, "breaks": 1, "untested": 2}
 
 IF_MEANT = "and wrong without it: declare it if that is what you mean"
 """How a hint ends that names a declaration under which a plain call is right."""
+IN_FLOAT32 = (
+    f"a plain call is right with --declare dtypes=float32, {IF_MEANT}; a constant, such as a scale, may be a tensor of "
+    "float32"
+)
+"""What is said where float64 is wrong and float32 right; beside such a tensor 16 bits may raise, and are not named."""
 
 
 class Hint(str):

@@ -302,3 +302,19 @@ def test_a_key_that_is_taken_turned_is_told() -> None:
 
     assert KEYS_TURNED in notes_of(turned)
     assert KEYS_TURNED not in notes_of(lambda query, key, value: turned(query, key.mT, value))
+
+
+def test_a_root_in_float32_is_told() -> None:
+    """Right in float32, and off by what it rounds in float64; not where more than that is wrong."""
+
+    def rooted(query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0) -> Tensor:
+        root = torch.sqrt(torch.tensor(query.shape[-1], dtype=torch.float32))
+        return torch.softmax(query @ key.mT / root * scale, dim=-1) @ value
+
+    def in_float32_alone(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return rooted(query, key, value, 1.001 if query.dtype == torch.float64 else 1.0)
+
+    told = "a plain call is right with --declare dtypes=float32, and wrong without it"
+    assert told in notes_of(partial(rooted, scale=1.0))
+    for other in (in_float32_alone, made_of(lambda scores, value: torch.softmax(scores, dim=-1) @ value)):
+        assert told not in notes_of(other)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headcheck.attention.case import Case
+from headcheck.attention.doubles_shown import doubles_note
 from headcheck.attention.notes import (
     INPUTS,
     any_keyword_note,
@@ -72,6 +73,7 @@ def _explaining(trial: AttentionSubject) -> list[str]:
     """The hints, '' where there is none."""
     return [
         scale_note(trial),
+        doubles_note(trial),
         *_otherwise(trial),
         _band_note(trial) or _named_window_note(trial) or _causal_note(trial),
         _mask_note(trial),

@@ -14,7 +14,7 @@ from headcheck.modules.multi_head.finding import find, hides_keys, works_with_a_
 from headcheck.modules.multi_head.masks import KEY_SHAPES
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
-from headcheck.verdict import IF_MEANT, Hint
+from headcheck.verdict import IF_MEANT, IN_FLOAT32, Hint
 
 PLAIN: tuple[dict[str, Any], ...] = (
     {"causal": True},
@@ -24,10 +24,6 @@ PLAIN: tuple[dict[str, Any], ...] = (
 """What may be wrong where no mask is given, in the order in which it is tried."""
 WITH_A_MASK: tuple[dict[str, Any], ...] = ({"true_means": "block"}, {"true_means": "keep"})
 """What may be wrong where a mask is always given, which was meant to hide nothing."""
-IN_FLOAT32 = (
-    f"a plain call is right with --declare dtypes=float32, {IF_MEANT}; a constant, such as a scale, may be a tensor of "
-    "float32"
-)
 ORDERED = (
     "the order of the tokens counts, as with positions inside, and a plain call is right by no convention that is known; "
     "where that is meant, the module is judged without a reference by --role encoder --declare skip_path=False "
