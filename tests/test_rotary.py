@@ -15,6 +15,7 @@ from headcheck.functions.rotary_inputs import Rotary, RotaryCase
 from headcheck.reference.positions import rotary, rotary_angles
 from headcheck.verdict import IF_MEANT, Hint
 from tests.roles import RIGHT, WRONG
+from tests.roles.rotary_tables import stacked
 
 
 def prepared(declaration: Rotary, *dtypes: str) -> tuple[RotarySubject, list[str]]:
@@ -322,6 +323,8 @@ def test_as_many_dims_are_turned_as_there_are_frequencies_for() -> None:
         ("by-halves-of-tables", "bsd-half", "bhsd", "interleaved"),
         ("by-complex-tables", "sd-complex", "bshd", "interleaved"),
         ("by-tables-with-an-axis", "b1sd-doubled", "bhsd", "half"),
+        ("by-stacked-tables", "sd-stacked", "bshd", "interleaved"),
+        ("by-a-cache-of-stacked-tables", "sd-stacked", "bshd", "interleaved"),
     ],
 )
 def test_the_form_of_tables_is_found_out(name: str, tables: str, layout: str, pairing: str) -> None:
@@ -389,3 +392,25 @@ def test_a_rotation_backwards_is_told_by_a_hint() -> None:
     assert any("is right with --declare backwards=True" in note for note in verdict.notes)
     declared = Rotary(backwards, backwards=True)
     assert headcheck.verify(declared, profile="quick", dtype="float64").conforms
+
+
+def test_tables_of_no_known_form_are_refused() -> None:
+    """In one line that names a function around it, by whatever name they are taken; not a dim that was tried."""
+
+    def by_both(x: Tensor, freqs_cis: Tensor) -> Tensor:
+        if freqs_cis.is_complex() or freqs_cis.shape != (2, x.shape[1], x.shape[-1] // 2):
+            raise ValueError("cosines and sines are (2, length, dim / 2)")
+        cos, sin = freqs_cis
+        return stacked(x, torch.stack((cos, sin), dim=-1))
+
+    def renamed(x: Tensor, table: Tensor) -> Tensor:
+        return stacked(x, table)
+
+    with pytest.raises(
+        SubjectError, match=r"no plain call with freqs_cis as tables .*; put a function \(x, pos"
+    ):
+        prepared(Rotary(by_both))
+    with pytest.raises(SubjectError, match=r"one that makes tables of positions.* 128: --declare dims=24$"):
+        prepared(Rotary(renamed))
+    with pytest.raises(SubjectError, match=r"or say its role with --role$"):
+        prepared(Rotary(renamed, dims=(8,)))

@@ -83,6 +83,10 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         rounding = {each: str(model) if str(model) in MODELS else model for each, model in models.items()}
         return {"dtypes": subject.dtypes, "arithmetic": rounding or None, **self.conventions(subject)}
 
+    def cure_of(self, subject: Any) -> str:
+        """What else to name where no plain call of this subject works."""
+        return self.cure
+
     def telling(self, case: AnyCase) -> AnyCase:
         """The case, made to tell apart the models of arithmetic."""
         return case
@@ -119,7 +123,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         if not taken and "float32" not in wanted and self._works_in_float32(subject):
             raise SubjectError(f"the subject does not work in {', '.join(wanted)}: {problems[wanted[0]]}")
         if None not in problems.values():
-            require_callable(self._few_calls(subject, wanted), self.plain_call, self.cure)
+            require_callable(self._few_calls(subject, wanted), self.plain_call, self.cure_of(subject))
         subject.dtypes = taken or wanted[:1]
         subject.answered_otherwise = {
             dtype: str(problem)

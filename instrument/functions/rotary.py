@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
-from headcheck.comparison import Comparison, within
+from headcheck.comparison import Comparison, Failure, within
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
-from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
+from headcheck.functions.rotary_conventions import DIMS, FURTHEST, find_out, formats_of_angles
 from headcheck.functions.rotary_inputs import Rotary, RotaryCase, RotaryInputs
 from headcheck.functions.rotary_tables import Tables, angles_note, find_tables
 from headcheck.functions.rounding import Units, stored, units
@@ -231,10 +231,23 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
     declaration = Rotary
     subject = RotarySubject
     aliases = ("rotary", "rope")
-    cure = "say its role with --role, or the dim of x that it takes: --declare dims=64"
 
     def find_out(self, subject: RotarySubject) -> list[str]:
         return [*find_tables(subject), *find_out(subject)]
+
+    def cure_of(self, subject: RotarySubject) -> str:
+        """Tables, where positions have another name, and a dim, where none is declared: not all are tried."""
+        tables = "one that makes tables of positions where it takes those, " if _by_place(subject) else ""
+        dims = f", or the dim of x that it takes, if none of {', '.join(map(str, DIMS))}: --declare dims=24"
+        return f"{tables}or say its role with --role{'' if subject.declaration.dims else dims}"
+
+    def _few_calls(
+        self, subject: FunctionSubject[RotaryInputs], dtypes: tuple[str, ...]
+    ) -> Iterator[Failure | None]:
+        """What takes something else than positions, by its name, answers a call of drawn sizes by chance alone."""
+        if not _by_place(subject):
+            return super()._few_calls(subject, dtypes)
+        return (self._failure(subject, self._plain(subject, dtype)) for dtype in dtypes)
 
     def conventions(self, subject: RotarySubject) -> dict[str, Any]:
         settled: dict[str, Any] = {
@@ -290,6 +303,11 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
         if inputs.positions.numel() <= 16:
             shown["positions"] = inputs.positions.tolist()
         return shown
+
+
+def _by_place(subject: FunctionSubject[RotaryInputs]) -> bool:
+    """Whether positions are given by place, to what is called otherwise."""
+    return isinstance(subject.places["positions"], int)
 
 
 def _within_reach(case: RotaryCase, furthest: int) -> RotaryCase:

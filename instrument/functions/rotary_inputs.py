@@ -14,7 +14,7 @@ from headcheck.recipes import option
 from headcheck.reference.positions import Pairing
 
 AXES_OF_TABLES = ("bsd", "b1sd", "bs1d", "sd", "1sd", "11sd", "1s1d")
-WIDTHS_OF_TABLES = ("doubled", "repeated", "half", "complex")
+WIDTHS_OF_TABLES = ("doubled", "repeated", "half", "complex", "stacked")
 """The forms of tables of cosines and sines that are known: batch, length and numbers, and how often these stand there."""
 BETWEEN_SEQUENCES = 7
 """Where each sequence has positions of its own, they start so far apart."""
@@ -64,8 +64,9 @@ class Rotary(Declaration):
     tables: str | None = None
     """The form of cos and sin, or freqs_cis, where those are parameters. Axes of batch, length and dim: 'sd', 'bsd',
     'b1sd' or 'bs1d', and these with 1 for b; then 'half' for one number of each pair, 'doubled' or 'repeated' for each
-    twice, half of the dims apart or side by side, or 'complex': transformers has 'bsd-doubled'. None: the form that is
-    right, those with a batch first."""
+    twice, half of the dims apart or side by side; of both in one 'complex', or 'stacked' for cosine and sine in a last
+    axis of two: transformers has 'bsd-doubled', gpt-fast 'sd-stacked'. None: the form that is right, those with a batch
+    first."""
     any_strides: bool | None = None
     """Whether x may lie in memory in any way; False: it may raise where x is not contiguous. None: where it is not, it
     may raise what names strides, as view_as_complex does."""

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from headcheck.comparison import LawBroken, NotApplicable
-from headcheck.functions.rotary_inputs import AXES_OF_TABLES, WIDTHS_OF_TABLES, RotaryCase, RotaryInputs
+from headcheck.errors import SubjectError
+from headcheck.functions.rotary_inputs import (
+    AXES_OF_TABLES,
+    WIDTHS_OF_TABLES,
+    Rotary,
+    RotaryCase,
+    RotaryInputs,
+)
 from headcheck.signatures import needed_by, parameters_of
 from headcheck.verdict import Hint
 
@@ -19,12 +26,20 @@ if TYPE_CHECKING:
     from headcheck.functions.rotary import RotarySubject
 
 COS, SIN = ("cos", "freqs_cos", "cos_cached"), ("sin", "freqs_sin", "sin_cached")
-COMPLEX = ("freqs_cis", "freqs_complex")
+IN_ONE = ("freqs_cis", "freqs_complex", "rope_cache")
+"""A table of complex numbers, or of both side by side, as in gpt-fast."""
+ONE_TABLE = ("complex", "stacked")
+"""How often a number stands in such a table."""
 OF_ANGLES = ("freqs", "freq", "angles", "emb", "pos_emb", "rotary_emb", "rotary_pos_emb", "rope")
 """What a second parameter is called that takes angles, position times frequency, as in Megatron."""
 PAIRINGS = ("interleaved", "half")
 CLEARLY = 0.1
 """By so much more a later form has to be right, where none is altogether."""
+NO_FORM = (
+    "no plain call with {} as tables of a known form is right in more than a few numbers; put a function (x, positions) "
+    "around it that makes what it takes (docs/adapting.md has examples), or say the form and the dim that it takes: "
+    "--declare tables=sd-half --declare dims=24"
+)
 DIMS = (8, 64)
 """The dims in which the form of tables is looked for."""
 NEAR = 0.05
@@ -36,13 +51,14 @@ class Tables:
     """What such a function is given in place of positions."""
 
     names: tuple[str, ...]
-    """The parameters: of cosines and sines, or of complex numbers."""
+    """The parameters: of cosines and sines, or of both in one."""
     tensors: int
     """How many tensors come before them: x alone, or a query and a key."""
     axes: str = "sd"
     """b: batch, s: length, 1: an axis of one, d: of the numbers. Without b all sequences have the same positions."""
     width: str = "doubled"
-    """half: a number for each pair; doubled, repeated: twice, half of the dims apart or side by side; complex."""
+    """half: a number for each pair; doubled, repeated: twice, half of the dims apart or side by side; of both in one
+    complex, or stacked: cosine and sine in a last axis of two."""
 
     @property
     def of_each_sequence(self) -> bool:
@@ -76,6 +92,8 @@ class Tables:
         if self.width == "complex":
             wide = torch.complex128 if x.dtype == torch.float64 else torch.complex64
             return given, {self.names[0]: torch.polar(torch.ones_like(angles), angles).to(wide)}
+        if self.width == "stacked":
+            return given, {self.names[0]: torch.stack((angles.cos(), angles.sin()), dim=-1).to(x.dtype)}
         angles = {
             "half": lambda: angles,
             "doubled": lambda: torch.cat((angles, angles), dim=-1),
@@ -102,7 +120,7 @@ def taken_by(function: Any) -> Tables | None:
     """The tables that a function cannot do without; None where it takes none, or positions beside them."""
     parameters, needed = [*(parameters_of(function) or ())], needed_by(function) or []
     pair = tuple(next((name for name in needed if name in names), "") for names in (COS, SIN))
-    names = pair if all(pair) else tuple(name for name in needed if name in COMPLEX)[:1]
+    names = pair if all(pair) else tuple(name for name in needed if name in IN_ONE)[:1]
     others = [name for name in needed if name not in names]
     if not names or len(others) not in (1, 2) or parameters[: len(others)] != others:
         return None
@@ -123,9 +141,10 @@ def find_tables(subject: RotarySubject) -> list[str]:
             best, nearest = (tables, layout), share
         if nearest == 1:
             break
-    subject.tables, subject.layout = best or (None, subject.declaration.layout or "bhsd")
+    best = best or _as_declared(taken, subject.declaration)
     if best is None:
-        return []
+        raise SubjectError(NO_FORM.format(" and ".join(taken.names)))
+    subject.tables, subject.layout = best
     notes = (
         []
         if declared
@@ -147,6 +166,11 @@ def find_tables(subject: RotarySubject) -> list[str]:
     return notes
 
 
+def _as_declared(taken: Tables, declared: Rotary) -> tuple[Tables, str] | None:
+    """The form that is declared, in which laws judge what is wrong in every number."""
+    return next(_forms(taken, declared.tables, declared.layout), None) if declared.tables else None
+
+
 def angles_note(subject: RotarySubject) -> list[str]:
     """Where positions are given to what may be a table of angles."""
     names = [*(parameters_of(subject.declaration.function) or ())][1:2]
@@ -163,7 +187,7 @@ def _forms(taken: Tables, declared: str | None, layout: str | None) -> Iterator[
     for axes in AXES_OF_TABLES:
         for width in WIDTHS_OF_TABLES:
             tables = replace(taken, axes=axes, width=width)
-            fits = (width == "complex") == (len(taken.names) == 1)
+            fits = (width in ONE_TABLE) == (len(taken.names) == 1)
             if fits and declared in (None, tables.form):
                 yield from ((tables, each) for each in ("bhsd", "bshd") if layout in (None, each))
 

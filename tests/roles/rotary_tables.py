@@ -57,6 +57,25 @@ def by_complex_tables(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor
     return query, key
 
 
+def stacked(x: Tensor, table: Tensor) -> Tensor:
+    """x (batch, length, heads, dim) by cosines and sines (length, pairs, 2), in float32."""
+    pairs = x.float().reshape(*x.shape[:-1], -1, 2)
+    table = table.view(1, pairs.size(1), 1, pairs.size(3), 2)
+    first = pairs[..., 0] * table[..., 0] - pairs[..., 1] * table[..., 1]
+    second = pairs[..., 1] * table[..., 0] + pairs[..., 0] * table[..., 1]
+    return torch.stack([first, second], -1).flatten(3).type_as(x)
+
+
+@right("Cosines and sines side by side, as gpt-fast has them.")
+def by_stacked_tables(x: Tensor, freqs_cis: Tensor) -> Tensor:
+    return stacked(x, freqs_cis)
+
+
+@right("The same, cut to the length of x, as lit-llama has it.")
+def by_a_cache_of_stacked_tables(x: Tensor, rope_cache: Tensor) -> Tensor:
+    return stacked(x, rope_cache[: x.size(1)])
+
+
 @right("It turns by minus the angle, as nanochat does: the products are the same.", backwards=True)
 def by_tables_backwards(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return neighbours_turned(x, cos, -sin)
@@ -116,6 +135,11 @@ def key_from_the_query(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[
 )
 def tables_of_the_first(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return turned(q, cos[:1], sin[:1]), turned(k, cos[:1], sin[:1])
+
+
+@wrong("Stacked tables read as sines and cosines.", breaks=PAIRS, tables="sd-stacked", layout="bshd")
+def stacked_the_other_way(x: Tensor, freqs_cis: Tensor) -> Tensor:
+    return stacked(x, freqs_cis.flip(-1))
 
 
 class _NotTurnedBack(torch.autograd.Function):
