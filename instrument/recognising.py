@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from typing import Any
 
 from headcheck.errors import SubjectError
@@ -21,7 +22,7 @@ def role_name(attribute: Any, asked: str | None = None) -> str:
             raise SubjectError(
                 f"{attribute.__name__} is a class; make an instance of it, or a function around one "
                 "(docs/adapting.md), and name that, or say its role with --role, where that is one of which headcheck "
-                f"makes instances: {makers}"
+                f"makes instances: {makers}{from_its_file(attribute, '')}"
             )
         return found
     role: str = attribute.role
@@ -42,6 +43,14 @@ def made(attribute: Any, asked: str | None = None) -> Any:
         raise SubjectError(
             f"making an instance of {attribute.__name__} failed: {type(problem).__name__}: {problem}"
         ) from problem
+
+
+def from_its_file(kind: Any, before: str = "lambda: ") -> str:
+    """How an instance is made of a class whose file has KernelBench's get_init_inputs; '' of others."""
+    beside = getattr(sys.modules.get(getattr(kind, "__module__", "")), "get_init_inputs", None)
+    if not isinstance(kind, type) or not callable(beside):
+        return ""
+    return f"; of KernelBench's form: subject = {before}{kind.__name__}(*get_init_inputs())"
 
 
 def is_declaration(attribute: Any) -> bool:
@@ -96,6 +105,11 @@ def _attention(attribute: Any) -> str:
         return "attention"
     takes = takes[unbound:]  # without self
     names = [each.name for each in takes]
+    if not takes and not of_module:
+        raise SubjectError(
+            f"{_name(attribute)} is a function that takes nothing; if it makes a module, say the role of that with "
+            f"--role: {', '.join(MODULES)}"
+        )
     if of_module:
         likely = "" if _module_may_attend(takes) else _likely_roles(kind.__name__, names)
     else:
@@ -139,7 +153,7 @@ def _likely_roles(name: str, parameters: list[str]) -> str:
     said = f"{name} {parameters[0] if parameters else ''}".lower()
     return next(
         (role for role, signs in words.items() if re.search(signs, said)),
-        ", ".join((*MODULES, "rms_norm", "layer_norm")),
+        ", ".join((*MODULES, "rms_norm", "layer_norm", *(["softmax"] if len(parameters) == 1 else []))),
     )
 
 

@@ -3,6 +3,7 @@
 import re
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from headcheck.calling import SubjectRaised
 from headcheck.command import main
 from headcheck.errors import SubjectError
 from headcheck.functions.rotary import Rotary
+from headcheck.loading import load
 from headcheck.roles import role
 from tests.kernels import refuses_all, right
 
@@ -134,3 +136,39 @@ def test_the_line_that_raised_is_told() -> None:
     assert re.fullmatch(
         r" \(test_cannot_be_called\.py, line \d+\)", SubjectRaised(caught_elsewhere.value).raised_at
     )
+
+
+def test_what_takes_nothing_is_told_the_roles_of_modules() -> None:
+    """It may make one, as nobody who names it has said yet."""
+    with pytest.raises(
+        SubjectError, match=r"^of_nothing is a function that takes nothing; .*--role: multi_head"
+    ):
+        headcheck.verify(of_nothing)
+
+
+KERNELBENCH = """
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width, heads, length):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.layer(x)
+
+def get_init_inputs():
+    return [16, 2, 64]
+"""
+
+
+def test_a_class_of_kernelbench_is_told_how_it_is_made(tmp_path: Path) -> None:
+    """Beside get_init_inputs; an instance where the role has functions, and softmax among roles of one input."""
+    (tmp_path / "model.py").write_text(KERNELBENCH, encoding="utf-8")
+    model = load(f"{tmp_path}/model.py:Model")[0]
+    for role_name, made in (("encoder", "lambda: "), ("multi_head_attention", "lambda: "), ("rms_norm", "")):
+        said = rf"KernelBench's form: subject = {made}Model\(\*get_init_inputs\(\)\)$"
+        with pytest.raises(SubjectError, match=said):
+            headcheck.verify(model, role=role_name)
+    with pytest.raises(SubjectError, match=r"rms_norm, layer_norm, softmax, or attention$"):
+        headcheck.verify(model)

@@ -278,7 +278,7 @@ def test_a_module_is_recognised_as_its_class_is(made: Callable[[type[nn.Module]]
         role_name(made(Reader))
     with pytest.raises(
         SubjectError,
-        match=r"--role: multi_head_attention, encoder, decoder, seq2seq, causal_lm, vision, rms_norm, layer_norm, or",
+        match=r"multi_head_attention, encoder, decoder, seq2seq, causal_lm, vision, rms_norm, layer_norm, softmax, or",
     ):
         role_name(made(nn.Identity))
 

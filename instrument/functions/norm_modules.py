@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.recognising import from_its_file
 
 EPS = ("eps", "epsilon", "variance_epsilon", "norm_eps", "layer_norm_eps")
 """How the argument eps is called, of functions and of constructors."""
@@ -75,7 +76,7 @@ def _of_class(declaration: AnyNorm, kind: Callable[..., nn.Module]) -> AnyNorm:
     except Exception as problem:
         raise SubjectError(
             f"{kind.__name__}({'' if learns else TRIED}) raised {type(problem).__name__}: {problem}; name a function "
-            "(x, weight, eps) around it, or a module that is made"
+            f"(x, weight, eps) around it, or a module that is made{from_its_file(kind, '')}"
         ) from problem
     return _declared(declaration, module, made, takes_eps=eps_name is not None)
 

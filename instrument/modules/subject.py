@@ -28,6 +28,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules.copying import aliased, copy_of, in_format
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
+from headcheck.recognising import from_its_file
 from headcheck.signatures import needed_by, parameters_of
 
 EFFORT = 0.4
@@ -147,6 +148,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         if isinstance(given, type):
             raise SubjectError(
                 f"{given.__name__} needs arguments; name a function without parameters that makes one"
+                f"{from_its_file(given)}"
             )
         if not isinstance(given, nn.Module):
             return given
@@ -380,7 +382,7 @@ def constructed(maker: Any, arguments: str, make: Callable[[], Any]) -> Any:
         name = getattr(maker, "__name__", "the maker")
         raise SubjectError(
             f"no module could be made by {name}({arguments}): {problem}; "
-            "name an instance, or a function without parameters that makes one"
+            f"name an instance, or a function without parameters that makes one{from_its_file(maker)}"
         ) from problem
 
 
