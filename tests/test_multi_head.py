@@ -151,6 +151,31 @@ def test_the_unit_is_that_of_the_coarsest_format_inside(name: str, unit: float) 
     assert of_corpus(name).found.unit == unit
 
 
+class FusedByHead(nn.Module):
+    """Self-attention of one size, the weights of a head one after the other."""
+
+    def __init__(self, d_model: int, num_heads: int, causal: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.causal = num_heads, causal
+        self.qkv, self.proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (self.num_heads, 3, -1)).permute(3, 0, 2, 1, 4)
+        merged = scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
+        return self.proj(merged)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("sizes", [(16, 2), (32, 4)])
+def test_an_output_that_does_not_move_by_chance_makes_no_unit_coarse(
+    sizes: tuple[int, int], dtype: str
+) -> None:
+    """One of some hundred: within the bound of a coarse unit, any layout would do."""
+    found = prepared(MultiHeadAttention(FusedByHead(*sizes), dtypes=(dtype,)))
+    assert found.found.unit == torch.finfo(getattr(torch, dtype)).eps / 2
+    assert found.layout.fused == "by-head"
+
+
 def test_a_module_of_one_size_is_judged_at_that_size() -> None:
     """d_model is read off its weights and num_heads off its attribute."""
     subject = prepared(reference.MultiHeadAttention(12, 3))

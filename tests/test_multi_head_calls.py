@@ -11,7 +11,7 @@ from headcheck.errors import SubjectError
 from headcheck.verdict import IF_MEANT
 from tests.roles import RIGHT
 from tests.roles.multi_head_attention import AlwaysCausal, AMaskForEachSequence, CausalUnlessMasked, Plain
-from tests.test_multi_head import ROLE, Interleaved, LengthFirst, of_corpus, prepared
+from tests.test_multi_head import ROLE, FusedByHead, Interleaved, LengthFirst, of_corpus, prepared
 
 
 class Blocks(Plain):
@@ -62,6 +62,21 @@ def test_the_declaration_that_makes_it_right_is_named(module: type[nn.Module], h
     assert f"{hint}, {IF_MEANT}" in notes
     assert notes.count(IF_MEANT) == 1
     assert "rounds inside" not in notes
+
+
+class MergedWrongly(FusedByHead):
+    """Without the transpose, heads are mixed with tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (self.num_heads, 3, -1)).permute(3, 0, 2, 1, 4)
+        return self.proj(nn.functional.scaled_dot_product_attention(q, k, v).reshape(x.shape))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("sizes", [(16, 2), (32, 4)])
+def test_float32_is_no_excuse_for_what_is_wrong_there_too(sizes: tuple[int, int]) -> None:
+    """A causal module is told to be one, and a fault is told nothing."""
+    assert f"right with --declare causal=True, {IF_MEANT}" in notes_of(FusedByHead(*sizes, causal=True))
+    assert IF_MEANT not in notes_of(MergedWrongly(*sizes))
 
 
 class Turned(Plain):

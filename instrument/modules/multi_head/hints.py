@@ -49,7 +49,8 @@ def hints(build: Build, subject: MultiHeadSubject) -> list[Hint]:
 def _of_plain_calls(build: Build, subject: MultiHeadSubject) -> list[Hint]:
     if subject.dtypes[0] == "float64":
         narrow = _declared(build, subject, {}, dtypes=("float32",))
-        if narrow is not None and agrees(narrow, trial(build, narrow)):
+        fine = narrow is not None and narrow.found.unit <= torch.finfo(torch.float32).eps / 2
+        if narrow is not None and fine and agrees(narrow, trial(build, narrow)):
             return [Hint(IN_FLOAT32)]
     for candidate in PLAIN + (WITH_A_MASK if subject.found.needs_mask else ()):
         other = _declared(build, subject, candidate)

@@ -17,6 +17,10 @@ from headcheck.modules.multi_head.subject import MultiHeadSubject
 UNITS = (2.0**-53, 2.0**-24, 2.0**-11, 2.0**-8)
 """Of float64, float32, float16 and bfloat16."""
 TRIES = 3
+BY_CHANCE = 1 / 64
+"""The share of the outputs that may be the same there and back in the right unit: at most a hundredth was measured, of
+float16, and in the next coarser one three hundredths or more.
+"""
 
 
 def unit_that_explains(subject: MultiHeadSubject, inputs: list[MultiHeadInputs]) -> float:
@@ -33,18 +37,17 @@ def _explains(subject: MultiHeadSubject, x: MultiHeadInputs, unit: float) -> boo
     still, bound = subject(x).double(), output_bound(x, unit)
     assert subject.module is not None
     kept = [(each, each.detach().clone()) for each in subject.module.parameters()]
-    generator = x.generator("steps")
+    generator, unmoved = x.generator("steps"), 0
     for _ in range(TRIES):
         steps = [
             (2 * unit) ** 0.5 * (2 * torch.rand(each.shape, generator=generator, dtype=torch.float64) - 1)
             for each, _ in kept
         ]
         there, back = (_moved(subject, x, kept, [sign * step for step in steps]) for sign in (1, -1))
-        if bool(((there == back) & (still != 0)).any()) or not bool(
-            ((there - 2 * still + back).abs() <= bound).all()
-        ):
+        unmoved += int(((there == back) & (still != 0)).sum())
+        if not bool(((there - 2 * still + back).abs() <= bound).all()):
             return False
-    return True
+    return unmoved <= BY_CHANCE * TRIES * still.numel()
 
 
 def _moved(
