@@ -1,5 +1,6 @@
 """Right code of tutorials and packages that was failed, or could not be called, or was given the wrong advice."""
 
+import functools
 import sys
 import types
 from typing import Any
@@ -102,6 +103,47 @@ def test_three_layers_in_a_list_and_one_beside_it_are_found() -> None:
             return first, second, third, self.output_linear
 
     assert quick(Listed, role="multi_head_attention", laws="accuracy").conforms
+
+
+class Packed(Heads):
+    """As torch's tutorial of building blocks names its layers."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.packed_proj = nn.Linear(d_model, 3 * d_model)
+        del self.q_proj, self.k_proj, self.v_proj
+
+    def layers(self) -> Any:
+        weights, biases = self.packed_proj.weight.chunk(3), self.packed_proj.bias.chunk(3)
+        inner = (
+            functools.partial(nn.functional.linear, weight=w, bias=b)
+            for w, b in zip(weights, biases, strict=True)
+        )
+        return *inner, self.out_proj
+
+
+def test_a_packed_projection_is_of_query_key_and_value() -> None:
+    assert quick(Packed, role="multi_head_attention", laws="accuracy").conforms
+
+
+class Unknown(Packed):
+    """A layer without a known name."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__(d_model, num_heads)
+        self.gamma = nn.Linear(d_model, d_model)
+
+
+class UnknownOfItself(Unknown):
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, x, x)
+
+
+@pytest.mark.parametrize(("module", "told"), [(Unknown, False), (UnknownOfItself, True)])
+def test_an_encoder_is_no_way_out_where_keys_must_be_given(module: type[nn.Module], told: bool) -> None:
+    with pytest.raises(headcheck.HeadcheckError, match=r"gamma\.weight has no known name") as raised:
+        quick(module, role="multi_head_attention", laws="accuracy")
+    assert ("--role encoder" in str(raised.value)) is told
 
 
 def test_a_constant_in_float32_is_told() -> None:

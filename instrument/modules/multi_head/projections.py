@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.conventions import MultiHeadAttention
+from headcheck.signatures import needed_by
 
 View = Callable[[Tensor], Tensor]
 AFFIXES = (
@@ -24,7 +26,7 @@ STEMS = {
     "k": ("k", "ks", "key", "keys"),
     "v": ("v", "vs", "value", "values"),
     "o": ("o", "out", "output", "outputs", "attnout", "outproj", "outputproj", "concat"),
-    "qkv": ("qkv", "querykeyvalue", "cattn", "inproj", "attn"),
+    "qkv": ("qkv", "querykeyvalue", "cattn", "inproj", "attn", "packed"),
     "kv": ("kv", "keyvalue", "keysvalues"),
 }
 ONLY_OUT = (
@@ -50,10 +52,10 @@ NAMES = {
     },
 }
 """A name without underscores, in small letters -> the projections that it holds, in their order."""
-DECLARE = (
-    "declare headcheck.MultiHeadAttention(..., load=function of module and weights); self-attention with parts that the "
-    "paper does not have is judged without a reference by --role encoder --declare skip_path=False, and beside it "
-    "causal=True where it is causal, positions=True where it adds or turns by positions"
+LOAD = "declare headcheck.MultiHeadAttention(..., load=function of module and weights)"
+AS_ENCODER = (
+    "self-attention with parts that the paper does not have is judged without a reference by --role encoder --declare "
+    "skip_path=False, and beside it causal=True where it is causal, positions=True where it adds or turns by positions"
 )
 IN_ORDER = ("linears", "projections", "projs", "layers", "linearlayers", "qkvnets", "qkvlinears", "qkvprojs")
 """Lists of layers: q, k, v and, where it stands among them, the output."""
@@ -73,6 +75,8 @@ class Place:
 
     parts: tuple[tuple[Tensor, View], ...]
     is_bias: bool = False
+    cure: str = LOAD
+    """What may be declared where a weight does not fit."""
 
     def write(self, weight: Tensor) -> None:
         """Put a canonical weight there. SubjectError: it does not fit."""
@@ -81,7 +85,7 @@ class Place:
         if [each.numel() for each in places] != [each.numel() for each in pieces]:
             there = " and ".join(str(tuple(each.shape)) for each in places)
             raise SubjectError(
-                f"a weight of shape {tuple(weight.shape)} does not fit into {there}; {DECLARE}"
+                f"a weight of shape {tuple(weight.shape)} does not fit into {there}; {self.cure}"
             )
         for place, piece in zip(places, pieces, strict=True):
             place.copy_(piece.reshape(place.shape))
@@ -95,7 +99,7 @@ class Place:
 def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str, Place]:
     """Canonical name -> its place. SubjectError: a parameter has no known name, or a projection none."""
     parts: dict[str, list[tuple[Tensor, View]]] = defaultdict(list)
-    unknown = []
+    unknown, cure = [], _cure(module)
     for path, parameter in module.named_parameters():
         letters, bare = _meaning(path)
         if letters is None:
@@ -104,13 +108,19 @@ def found_projections(module: nn.Module, heads: int, layout: Layout) -> dict[str
         kind = "b" if parameter.ndim == 1 or path.lower().endswith("bias") else "w"
         of_two_axes = bare and parameter.ndim == 2 and kind == "w"
         turned = _is_turned(module, path) or (of_two_axes and layout.bare == "in-out")
-        for letter, view in _views(letters, heads, layout, turned=turned):
+        for letter, view in _views(letters, heads, layout, cure, turned=turned):
             parts[f"{kind}_{letter}"].append((parameter, view))
     lacking = [name for name in ("w_q", "w_k", "w_v", "w_o") if name not in parts]
     if unknown or lacking:
         problem = f"{unknown[0]} has no known name" if unknown else f"{lacking[0]} is not found"
-        raise SubjectError(f"where the weights belong is not known ({problem}); {DECLARE}")
-    return {name: Place(tuple(each), is_bias=name[0] == "b") for name, each in parts.items()}
+        raise SubjectError(f"where the weights belong is not known ({problem}); {cure}")
+    return {name: Place(tuple(each), is_bias=name[0] == "b", cure=cure) for name, each in parts.items()}
+
+
+def _cure(module: nn.Module) -> str:
+    """What may be declared: one that must be given key or value cannot be judged as an encoder."""
+    names = {*MultiHeadAttention.ARGUMENTS["key"], *MultiHeadAttention.ARGUMENTS["value"]}
+    return LOAD if names & {*(needed_by(module.forward) or ())} else f"{LOAD}; {AS_ENCODER}"
 
 
 def _meaning(path: str) -> tuple[str | None, bool]:
@@ -137,15 +147,17 @@ def _is_turned(module: nn.Module, path: str) -> bool:
     return leaf == "weight" and type(module.get_submodule(owner)).__name__ == "Conv1D"
 
 
-def _views(letters: str, heads: int, layout: Layout, *, turned: bool) -> Iterator[tuple[str, View]]:
+def _views(
+    letters: str, heads: int, layout: Layout, cure: str, *, turned: bool
+) -> Iterator[tuple[str, View]]:
     def straight(x: Tensor) -> Tensor:
         return x.mT if turned else x
 
     for number, letter in enumerate(letters):
-        yield letter, _part(straight, number, len(letters), heads if layout.fused == "by-head" else 1)
+        yield letter, _part(straight, number, len(letters), heads if layout.fused == "by-head" else 1, cure)
 
 
-def _part(straight: View, number: int, parts: int, groups: int) -> View:
+def _part(straight: View, number: int, parts: int, groups: int, cure: str) -> View:
     """One of the parts that a fused weight holds: of the whole, or of each group of its rows."""
     if parts == 1:
         return straight
@@ -154,7 +166,7 @@ def _part(straight: View, number: int, parts: int, groups: int) -> View:
         rows = straight(x)
         if len(rows) % (groups * parts):
             raise SubjectError(
-                f"{len(rows)} rows of a weight are not {parts} parts for {groups} heads; {DECLARE}"
+                f"{len(rows)} rows of a weight are not {parts} parts for {groups} heads; {cure}"
             )
         return torch.unflatten(rows, 0, (groups, parts, -1))[:, number]
 
