@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headcheck import MultiHeadAttention, verify
+from headcheck import Encoder, MultiHeadAttention, verify
 from headcheck.errors import SubjectError
 from headcheck.verdict import IF_MEANT
 from tests.roles import RIGHT
@@ -77,6 +77,24 @@ def test_float32_is_no_excuse_for_what_is_wrong_there_too(sizes: tuple[int, int]
     """A causal module is told to be one, and a fault is told nothing."""
     assert f"right with --declare causal=True, {IF_MEANT}" in notes_of(FusedByHead(*sizes, causal=True))
     assert IF_MEANT not in notes_of(MergedWrongly(*sizes))
+
+
+class Rectified(AlwaysCausal):
+    """What is above zero in place of the softmax."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.relu()
+
+
+def test_weights_that_do_not_sum_to_one_are_told() -> None:
+    """And how such a module is judged; heads that are merged wrongly sum to one all the same."""
+    told = "the weights do not sum to one"
+    notes = notes_of(Rectified)
+    assert told in notes
+    assert "--declare skip_path=False --declare only_tokens=False --declare causal=True" in notes
+    encoder = Encoder(Rectified(16, 2), skip_path=False, only_tokens=False, causal=True)
+    assert verify(encoder, profile="quick", laws="symmetry").conforms
+    assert told not in notes_of(MergedWrongly(16, 2))
 
 
 class Turned(Plain):

@@ -8,6 +8,7 @@ import torch
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
+from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
 from headcheck.modules.multi_head.finding import find, hides_keys, works_with_a_mask_of_nothing
@@ -33,6 +34,12 @@ DIFFERENT = (
     "a plain call of equal tokens is right, and of different ones by no convention that is known, as where scores are "
     "not scaled, or are of queries and keys that are normed; where that is meant, an instance is judged without a "
     "reference by --role encoder --declare skip_path=False"
+)
+INSIDE = ("w_q", "w_k", "w_v")
+NO_SUM = "the weights do not sum to one: tokens that are all alike give another output where there are more of them"
+WITHOUT_SUM = (
+    "where that is meant, the module is judged without a reference by --role encoder --declare skip_path=False --declare "
+    "only_tokens=False"
 )
 NO_WEIGHTS = (
     "what is returned second does not sum to one over the keys, as weights do: a plain call is right with"
@@ -62,7 +69,7 @@ def _of_plain_calls(build: Build, subject: MultiHeadSubject) -> list[Hint]:
             if masked is not None and _takes_its_mask(build, masked):
                 return [_hint(unless)]
         return [_hint(candidate)]
-    return list(_of_positions(build, subject))
+    return [*_of_positions(build, subject), *_of_sums(build, subject)]
 
 
 def _of_masks(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
@@ -92,18 +99,48 @@ def _of_positions(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
         return
     last = x.query.shape[1] - 1
     order = torch.tensor([*reversed(range(last)), last])
-    first_alone = torch.arange(last + 1) == last
     try:
         before, after = subject(x), subject(x.but(query=x.query[:, order]))
-        other = subject(x.with_other_keys(first_alone.expand(len(x.query), -1), "last"))
+        causal = _declared_causal(subject, x)
     except (SubjectRaised, LawBroken, NotApplicable):
         return
     if torch.allclose(before[:, last], after[:, last]):
         yield Hint(DIFFERENT)
         return
-    causal = torch.equal(before[:, 0], other[:, 0])
-    said = " --declare causal=True" if causal else ""
-    yield Hint(f"{ORDERED}{said}{' --declare mask_kind=additive' if _adds_its_mask(build, subject) else ''}")
+    yield Hint(
+        f"{ORDERED}{causal}{' --declare mask_kind=additive' if _adds_its_mask(build, subject) else ''}"
+    )
+
+
+def _declared_causal(subject: MultiHeadSubject, x: MultiHeadInputs) -> str:
+    """What is to be declared where the first token does not hear the last."""
+    last = torch.arange(x.query.shape[1]) == x.query.shape[1] - 1
+    other = x.with_other_keys(last.expand(len(x.query), -1), "last")
+    return " --declare causal=True" if torch.equal(subject(x)[:, 0], subject(other)[:, 0]) else ""
+
+
+def _of_sums(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
+    """Whether ones are weighed to another number where there are more of them.
+
+    Every query, key and value is 1 in all its features, and so is what is merged, in whichever order; the output
+    projection changes nothing.
+    """
+    drawn = trial(build, subject, mode="self")
+    token = drawn.query[:1, :1]
+    rows = {name: (token[0] / token.square().sum()).expand(drawn.weights[name].shape) for name in INSIDE}
+    zeros = {name: torch.zeros_like(each) for name, each in drawn.weights.items() if name[0] == "b"}
+    x = drawn.weighing(**rows, **zeros, w_o=torch.eye(token.shape[-1], dtype=token.dtype))
+    x = x.but(query=token.expand(x.query.shape))
+    try:
+        one, more = subject(x.but(query=x.query[:, :1])), subject(x)
+        causal = _declared_causal(subject, drawn)
+    except (SubjectRaised, LawBroken, NotApplicable):
+        return
+    bound = output_bound(x, subject.found.unit)
+    of_ones = all(bool((each.amax(dim=-1) - each.amin(dim=-1) <= bound).all()) for each in (one, more))
+    if of_ones and bool(((more - one).abs() > bound).any()):
+        needed = subject.required("key", "value")
+        yield Hint(NO_SUM if needed else f"{NO_SUM}; {WITHOUT_SUM}{causal}")
 
 
 def _adds_its_mask(build: Build, subject: MultiHeadSubject) -> bool:
