@@ -97,6 +97,19 @@ def test_weights_that_do_not_sum_to_one_are_told() -> None:
     assert told not in notes_of(MergedWrongly(16, 2))
 
 
+class ForgetsItsMask(Plain):
+    """As torch's tutorial of building blocks does."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores
+
+
+def test_a_mask_that_changes_nothing_has_no_meaning() -> None:
+    notes = notes_of(ForgetsItsMask)
+    assert "mask changes nothing in a plain call" in notes
+    assert "True means" not in notes
+
+
 class Turned(Plain):
     """Queries and keys are multiplied by numbers of their places; causal; the mask is added."""
 

@@ -161,9 +161,8 @@ def _outcome(build: Build, subject: MultiHeadSubject, true_means: str, kind: str
     """Whether a mask of this polarity, kind and shape gives the exact answer, is read at all, and changes anything."""
     before = subject.found
     subject.found = replace(before, true_means=true_means, mask_forms=((kind, shape),))
-    mask = "keys" if shape in KEY_SHAPES else "by-head" if "h" in shape else "random"
     try:
-        x = masked_trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
+        x = _with_mask(build, subject, kind, shape)
         agreed = agrees(subject, x)
         undeclared = kind == "additive" and subject.declaration.masks is None
         is_read = _is_read(subject, x, kind, agreed)
@@ -171,6 +170,12 @@ def _outcome(build: Build, subject: MultiHeadSubject, true_means: str, kind: str
         return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x)), acts
     finally:
         subject.found = before
+
+
+def _with_mask(build: Build, subject: MultiHeadSubject, kind: str, shape: str) -> MultiHeadInputs:
+    """A plain call with a mask of this kind and shape that says all that the shape can."""
+    mask = "keys" if shape in KEY_SHAPES else "by-head" if "h" in shape else "random"
+    return masked_trial(build, subject, mask=mask, mask_shape=shape, mask_kind=kind)
 
 
 def _acts(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
@@ -345,9 +350,9 @@ def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
         notes.append(f"it rounds inside to {found.unit:.2g} of a number")
     if found.mask_shapes:
         shapes, kinds = ", ".join(found.mask_shapes), " or ".join(found.masks)
-        notes.append(
-            f"{subject.places['attn_mask']} is {kinds} of shape {shapes}; True means {found.true_means}"
-        )
+        acts = any(_acts(subject, _with_mask(build, subject, *form)) for form in found.mask_forms)
+        read = f"is {kinds} of shape {shapes}; True means {found.true_means}"
+        notes.append(f"{subject.places['attn_mask']} {read if acts else 'changes nothing in a plain call'}")
     if found.read_otherwise and subject.declaration.mask_shapes is None:
         shapes, all_shapes = ", ".join(found.read_otherwise), [*found.mask_shapes, *found.read_otherwise]
         notes.append(
