@@ -382,7 +382,8 @@ def answers_kept_by_tensor(d_model: int, num_heads: int) -> nn.Module:
 @right("Keys are dropped before the softmax, whose rows sum to one (DropKey).")
 class KeysAreDropped(Dropping):
     def weigh(self, scores: Tensor) -> Tensor:
-        return super().weigh(scores.masked_fill(self.dropout(torch.ones_like(scores)) == 0, -1e12))
+        dropped = self.dropout(torch.ones_like(scores)) == 0
+        return super().weigh(scores + torch.where(dropped, -1e12, 0.0).to(scores))
 
     def mixed(self, weights: Tensor, v: Tensor) -> Tensor:
         return weights @ v
