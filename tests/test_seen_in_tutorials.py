@@ -88,3 +88,62 @@ def test_a_look_ahead_mask_that_may_be_left_out_is_named_with_what_it_says() -> 
     said = " ".join(f"--declare {field}={value}" for field, value in declared.items())
     assert hinted(quick(headcheck.Decoder(Layer), "causality"), said)
     assert quick(headcheck.Decoder(Layer, causal_mask=True, true_means="padding"), "causality").conforms
+
+
+class Experts(nn.Module):
+    """Two experts with dropout inside: each draws for the tokens that it is given, wherever these stand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.gate = nn.Embedding(9, 8), nn.Linear(8, 2)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)) for _ in range(2))
+        self.head = nn.Linear(8, 9)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        x = x.cumsum(dim=1) / torch.arange(1, x.shape[1] + 1)[:, None]
+        chosen, mixed = self.gate(x).argmax(dim=-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mixed[chosen == number] = expert(x[chosen == number])
+        return self.head(x + mixed)  # type: ignore[no-any-return]
+
+
+def test_draws_that_are_laid_out_by_the_tokens_are_no_leak() -> None:
+    """What an expert drops hangs on which tokens it is given; no gradient comes from later ones."""
+    verdict = quick(headcheck.CausalLM(Experts), laws="later-tokens-do-not-matter-in-training")
+    assert verdict.conforms
+
+
+def test_a_mask_of_an_unknown_name_that_must_be_given_is_named() -> None:
+    """It was given as None; as the causal one it makes plain calls right."""
+
+    class Told(Experts):
+        def forward(self, tokens: Tensor, look_mask: Tensor | None) -> Tensor:  # type: ignore[override]
+            x = self.table(tokens)
+            n = x.shape[1]
+            seen = torch.ones(n, n) if look_mask is None else (~look_mask).to(x)
+            return self.head(seen.to(x) @ x / seen.to(x).sum(dim=-1, keepdim=True))  # type: ignore[no-any-return]
+
+    verdict = quick(headcheck.CausalLM(Told), laws="causality")
+    assert hinted(verdict, "look_mask is asked for, and given as None")
+    assert hinted(verdict, "--declare arguments.causal_mask=look_mask")
+    declared = headcheck.CausalLM(Told, arguments={"causal_mask": "look_mask"}, positions=False)
+    assert quick(declared, laws="causality").conforms
+
+
+def test_weights_that_are_made_in_a_call_and_complex_tables_are_not_cast_back() -> None:
+    """What a module keeps of such numbers may be as they were cast."""
+
+    class Turning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(8, 8)
+            angles = torch.arange(64)[:, None] / torch.arange(1, 5)
+            self.register_buffer("turns", torch.polar(torch.ones(64, 4), angles).to(torch.complex128))
+
+        def forward(self, x: Tensor) -> Tensor:
+            pairs = torch.view_as_complex(x.double().unflatten(-1, (4, 2)).contiguous())
+            turned = torch.view_as_real(pairs * self.turns[: x.shape[1]]).flatten(2)
+            return self.out(turned.to(x))  # type: ignore[no-any-return]
+
+    assert not quick(headcheck.Encoder(Turning, positions=True), laws="coarser").broken

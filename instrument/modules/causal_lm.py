@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import ROWS, WITH_CAUSAL
-from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
+from headcheck.modules.masks import CAUSAL, ROWS, WITH_CAUSAL
+from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import first_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
@@ -385,7 +385,7 @@ def _plain(batch: int, length: int) -> TokenInputs:
 def _find_mask(subject: CausalLMSubject) -> list[str]:
     """The form of the mask, which is written into the subject; a note of it."""
     if subject.with_causal:
-        return [subject.forms["is_real"].told_with_causal(subject.places["is_real"])]
+        return [*subject.masks_told(), subject.forms["is_real"].told_with_causal(subject.places["is_real"])]
     return [*subject.masks_told(), *subject.find_form("is_real", _padded("right"))]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headcheck.declarations import Declaration
 from headcheck.modules.masks import (
+    CAUSAL,
     CAUSAL_ALONE,
     LENGTHS,
     LOOK_AHEAD,
@@ -18,7 +19,7 @@ from headcheck.modules.masks import (
     MaskForm,
     forms_to_try,
 )
-from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
+from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.state_hints import later_unheard
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged

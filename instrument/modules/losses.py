@@ -40,7 +40,7 @@ def scored(model: CausalLMSubject, x: TokenInputs, targets: Tensor) -> Scored:
 
     NotApplicable: it does not return a number, and logits of each position, by themselves or one after the other.
     """
-    returned = _returned(model, x, targets.to(model.device))
+    returned = _returned(model, x, targets.clone().to(model.device))  # Some write -100 where padding is.
     loss = _loss_in(returned)
     logits = _logits_in(returned, _shapes(model, x))
     if loss is None or logits is None:

@@ -34,6 +34,8 @@ ROWS = 7
 LOOK_AHEAD = "look_ahead_mask"
 WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask", LOOK_AHEAD)
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
+CAUSAL = "causal_mask"
+"""The argument that takes the causal mask beside one of what is padding."""
 CAUSAL_BESIDE = ("causal_mask", "subsequent_mask", "future_mask", "self_attn_mask", "attn_mask")
 """Names of a causal mask that stands beside one of what is padding, as those of WITH_CAUSAL may."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")

@@ -6,12 +6,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from headcheck.modules.masks import CAUSAL_BESIDE, WITH_CAUSAL, MaskForm, MaskKind
+from headcheck.modules.masks import CAUSAL, CAUSAL_BESIDE, WITH_CAUSAL, MaskForm, MaskKind
 from headcheck.modules.subject import AnyInputs, ModuleSubject
 from headcheck.signatures import needed_by
 
-CAUSAL = "causal_mask"
-"""The argument that takes it."""
 OWN_NAMES = (*WITH_CAUSAL, *CAUSAL_BESIDE)
 KINDS: tuple[tuple[MaskKind, bool], ...] = (
     ("boolean", False),

@@ -179,6 +179,7 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
         problems, unsound, advice = [], None, "where it is called otherwise, name a module around it"
         said: list[str] = []
         for dtype in wanted:
+            subject = None
             try:
                 subject = self.subject(declaration, dtypes=(dtype,), device=device)
                 problem = self._plain_problem(subject, 1) and self._plain_problem(subject, 2)
@@ -188,9 +189,10 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                 if dtype == wanted[-1]:
                     raise
                 continue
-            if problem is not None:
-                problems.append(f"{dtype}: {problem}")
-                advice = self.advice(subject) or advice
+            if problem is not None or subject is None:
+                none = ", ".join(subject.left_at_none if subject is not None else ())
+                problems.append(f"{dtype}: {problem}{f', {none} given as None' if none else ''}")
+                advice = (self.advice(subject) if subject is not None else "") or advice
                 continue
             if dtype != wanted[-1] and self._mixes_masks(subject):
                 said.append(MIXED)
@@ -215,6 +217,8 @@ class ModuleRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
                     x = self.build(self.draw(Random(f"masks/{number}"), tried), tried)
                     tried(x)
                     tried(tried.padded(x))
+                    for each in tried.other_calls(x):
+                        each()
 
         return subject.device == "cpu" and mixes_masks(calls)
 

@@ -13,8 +13,8 @@ from headcheck.errors import SubjectError
 from headcheck.modules import pair_hints
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import ROWS, WITH_CAUSAL
-from headcheck.modules.own_causal import CAUSAL, OWN_NAMES
+from headcheck.modules.masks import CAUSAL, ROWS, WITH_CAUSAL
+from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks

@@ -5,7 +5,7 @@ from typing import Any
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
-from headcheck.modules.masks import CAUSAL_ALONE, leaves_open
+from headcheck.modules.masks import CAUSAL, CAUSAL_ALONE, leaves_open
 from headcheck.verdict import IF_MEANT, Hint
 
 Candidate = Mapping[str, Any]
@@ -59,7 +59,23 @@ def settled_masks(
             return found
         declares = " ".join(f"--declare {field}={value}" for field, value in fields.items())
         return [*notes, Hint(f"a {call} is right with {declares}, {IF_MEANT}")]
-    return notes
+    return [*notes, *of_unknown_masks(subject, find, is_right, call)]
+
+
+def of_unknown_masks(
+    subject: Any, find: Callable[[Any], Iterable[str]], is_right: Callable[[Any], bool], call: str
+) -> list[Hint]:
+    """Of masks that are asked for and were None, the one with which simple calls are right, as the causal one."""
+    for name in subject.left_at_none if CAUSAL in subject.places else ():
+        declared = subject.declaration.but(arguments={**subject.declaration.arguments, CAUSAL: name})
+        try:
+            other = type(subject)(declared, dtypes=subject.dtypes, device=subject.device)
+            list(find(other))
+        except (SubjectError, LawBroken, NotApplicable):
+            continue
+        if is_right(other):
+            return [Hint(f"a {call} is right with --declare arguments.{CAUSAL}={name}, {IF_MEANT}")]
+    return []
 
 
 def _leaves_open(subject: Any, mask: str) -> bool:

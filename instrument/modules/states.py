@@ -13,8 +13,8 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
-from headcheck.modules.masks import ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
-from headcheck.modules.own_causal import CAUSAL, OwnCausal, taken_forms
+from headcheck.modules.masks import CAUSAL, ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.own_causal import OwnCausal, taken_forms
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of

@@ -307,18 +307,19 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
 
         NotApplicable: it holds numbers that no optimiser changes, of which it may have made what it keeps.
         """
-        assert self.module is not None
-        assert to.module is not None
+        assert self.module is not None and to.module is not None
         self.dtypes = to.dtypes
         self.module = self.function = in_format(self.module, self.device, getattr(torch, self.dtypes[0]))
-        fixed = [
-            each for each in (*self.module.parameters(), *self.module.buffers()) if not each.requires_grad
-        ]
-        if any(each.is_floating_point() for each in fixed):
+        held = (*self.module.parameters(), *self.module.buffers())
+        fixed = [each for each in held if not each.requires_grad]
+        if any(each.is_floating_point() or each.is_complex() for each in fixed):
             raise NotApplicable("it holds numbers that are not trained, which may be kept as they were cast")
+        mine, theirs = [*self.module.parameters()], [*to.module.parameters()]
+        if [each.shape for each in mine] != [each.shape for each in theirs]:
+            raise NotApplicable("its weights are made in a call")
         with torch.no_grad():
-            for mine, theirs in zip(self.module.parameters(), to.module.parameters(), strict=True):
-                mine.copy_(theirs)
+            for here, there in zip(mine, theirs, strict=True):
+                here.copy_(there)
 
     def bound(self, x: AnyInputs) -> float:
         """The largest difference that rounding explains at `x`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import LOW_PRECISION
 from headcheck.errors import SubjectError
-from headcheck.modules.settling import OF_CAUSALITY
+from headcheck.modules.settling import OF_CAUSALITY, of_unknown_masks
 from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
 
@@ -135,6 +135,8 @@ def of_axes_and_masks(subject: CausalLMSubject, plain: TokenInputs) -> list[Hint
         if (told.with_causal or told.has_own_causal) and is_blind(told, plain):
             declared = " ".join(f"--declare {name}={value}" for name, value in fields.items())
             return [Hint(f"a plain call is right with {declared}, {IF_MEANT}")]
+    if found := of_unknown_masks(subject, lambda _: (), lambda told: is_blind(told, plain), "plain call"):
+        return found
     return (
         [Hint(HOLDS_THE_CAUSAL_ONE.format(subject.places["is_real"]))]
         if "is_real" in subject.required

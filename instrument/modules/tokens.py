@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
 from itertools import chain, product
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import Cropped, OfSomeLength
 from headcheck.modules.masks import (
+    CAUSAL,
     CAUSAL_ALONE,
     RANKS,
     SIDES,
@@ -26,12 +27,14 @@ from headcheck.modules.masks import (
     tried_with,
 )
 from headcheck.modules.noise import measured
-from headcheck.modules.own_causal import CAUSAL, OwnCausal, taken_forms
+from headcheck.modules.own_causal import OwnCausal, taken_forms
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import AnyInputs, problem_of
 from headcheck.signatures import parameters_of
 
+FOUND = {"table", "_read"}
+"""What is found out once, and holds parts of a module."""
 PAD_NAMES = ("trg_pad_idx", "tgt_pad_idx", "src_pad_idx", "pad_idx", "pad_token_id", "pad_id")
 """Attributes of modules that say which token is padding."""
 
@@ -166,6 +169,21 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
             if place and (name == CAUSAL or name.endswith("is_real"))
         ]
         self.forms = {name: next(self._forms(name)) for name in masks}
+
+    def unused(self) -> Self:
+        """With the tables of its own module in place of those that were found in this one."""
+        other = super().unused()
+        if self.module is None or other.module is None:
+            return other
+        names = {id(part): name for name, part in self.module.named_modules()}
+        parts = dict(other.module.named_modules())
+        for found in FOUND & vars(self).keys():
+            held = vars(self)[found]
+            own = [
+                parts.get(names.get(id(each), "")) for each in (held if isinstance(held, list) else [held])
+            ]
+            vars(other)[found] = own if isinstance(held, list) else own[0]
+        return other
 
     @property
     def tables(self) -> list[nn.Embedding]:

@@ -1,17 +1,20 @@
 """A module in training: with its dropout at 0 it should compute what it computes in evaluation."""
 
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from headcheck.calling import SubjectRaised
-from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.modules.copying import takes_hooks
 from headcheck.modules.noise import measured
 from headcheck.modules.subject import AnyInputs, ModuleSubject
 from headcheck.modules.weights import BATCH_NORMS, set_dropout
+
+AnySubject = TypeVar("AnySubject", bound=ModuleSubject[Any])
 
 
 def trained_without_dropout(
@@ -60,7 +63,7 @@ def _drawn_so_far() -> tuple[object, ...]:
     return torch.get_rng_state().tolist(), random.getstate()
 
 
-def trained_with_dropout(module: ModuleSubject[AnyInputs]) -> ModuleSubject[AnyInputs]:
+def trained_with_dropout(module: AnySubject) -> AnySubject:
     """The same subject with a fresh module in training, every dropout at a half. NotApplicable: it has no modes."""
     trained = module.unused()
     trained.set_mode(training=True)
@@ -68,7 +71,7 @@ def trained_with_dropout(module: ModuleSubject[AnyInputs]) -> ModuleSubject[AnyI
     return trained
 
 
-def trained_by_draws(module: ModuleSubject[AnyInputs], x: AnyInputs) -> ModuleSubject[AnyInputs]:
+def trained_by_draws(module: AnySubject, x: Any) -> AnySubject:
     """The same subject with a fresh module in training, every dropout at a half, which torch's generator draws alone.
 
     NotApplicable: nothing is drawn, or something by another generator, or it computes something else in training.
@@ -95,17 +98,23 @@ def drawn(trained: ModuleSubject[AnyInputs], x: AnyInputs, seed: int = 1) -> Ten
 
 
 def unheard_in_training(
-    module: ModuleSubject[AnyInputs], x: AnyInputs, other: AnyInputs, kept: slice, what: str
+    module: AnySubject, x: AnyInputs, gradient: Callable[[AnySubject], Tensor], what: str
 ) -> Comparison:
-    """What one seed draws for two inputs, in training with dropout, is the same at `kept` but for rounding."""
+    """In training with dropout, at one draw, a gradient is zero but for rounding: what is hidden has none.
+
+    Two inputs are not compared: what they draw may be laid out by what they hold, as where experts are chosen.
+    """
+    require_gradients(module.declaration.gradients)
     trained = trained_by_draws(module, x)
 
-    def given(inputs: AnyInputs) -> Tensor:
-        with torch.no_grad():
-            return drawn(trained, inputs).cpu()[:, kept]
+    def found() -> Tensor:
+        with torch.random.fork_rng([]):
+            torch.manual_seed(x.case.seed)
+            return gradient(trained)
 
-    noise = measured(lambda: given(x), trained.weights())
-    return within(given(other), given(x), noise.bound, f"{what} in training")
+    hidden = found()
+    noise = measured(found, trained.weights())
+    return within(hidden, torch.zeros_like(hidden), noise.bound, f"gradient of {what} in training")
 
 
 def _set_dropout(trained: ModuleSubject[Any], rate: float) -> None:

@@ -79,14 +79,15 @@ def gradients_of_a_draw_are_slopes(attention: MultiHeadSubject, x: MultiHeadInpu
 
 @law(
     source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
-    formula="f.train() drawn with one seed, K, V changed where masked: f the same",
+    formula="f.train() drawn with one seed: d f / d K = d f / d V = 0 where masked",
     guards="Dropout of the scores in place of the weights: a masked score that is dropped is 0, and its key is seen.",
     needs=("dropout",),
     given=(having(mask="none", padding=False), at_least(q_len=2, kv_len=2)),
     share=0.25,
 )
 def masked_keys_do_not_matter_in_training(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
-    """In training with dropout, whatever stands in keys that are masked, the output that one seed draws stays."""
+    """In training with dropout, at one draw, the output has no gradient with respect to keys that are masked."""
+    require_gradients(attention.declaration.gradients)
     if not attention.trains_without_dropout(x):
         raise NotApplicable("its dropout cannot be turned off in training")
     kept, rows = attention.some_keys(x), len(x.query)
@@ -96,21 +97,24 @@ def masked_keys_do_not_matter_in_training(attention: MultiHeadSubject, x: MultiH
         masked = x.but(is_real=kept.expand(rows, -1))
     else:
         raise NotApplicable("takes no mask")
-    other = masked.with_other_keys(~kept.expand(rows, -1), "masked")
     with attention.training(masked):
         undropped = attention(masked)
     if attention.close(undropped, attention(masked), masked).broken:
         raise NotApplicable("in training it computes something else, dropout apart")
+    cotangent = x.random("cotangent", *x.query.shape)
+    if x.key is None or any(each is x.query for each in (x.key, x.value)):
+        cotangent[:, ~kept] = 0.0  # There a query is a masked key, too.
+    names = ["query" if x.key is None else "key", *(["value"] if x.value is not None else [])]
     with attention.training(masked, 0.5):
 
-        def drawn(given: MultiHeadInputs) -> Tensor:
-            torch.default_generator.manual_seed(x.case.seed)
-            return x.rows_of(attention(given), kept.nonzero()[:, 0])
+        def hidden() -> Tensor:
+            torch.manual_seed(x.case.seed)
+            found = attention.gradients(masked, cotangent)
+            return torch.cat([found[name][:, ~kept] for name in names], dim=-1)
 
-        if not torch.equal(drawn(masked).nan_to_num(), drawn(masked).nan_to_num()):
-            raise NotApplicable("two calls with one seed do not draw the same")
-        noise = measured(lambda: drawn(masked), attention.weights())
-        return within(drawn(other), drawn(masked), noise.bound, "output in training")
+        found = hidden()
+        noise = measured(hidden, attention.weights())
+        return within(found, torch.zeros_like(found), noise.bound, "gradient of masked keys in training")
 
 
 def _mean(

@@ -12,6 +12,7 @@ from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
 from headcheck.modules.tokens import ends_of
 from headcheck.modules.training import unheard_in_training
 
+ALIKE = "source and target are of one length: their vectors cannot be told apart"
 MASKED = "Vaswani et al. 2017, section 3.2.3: leftward information flow in the decoder is prevented"
 
 
@@ -32,17 +33,19 @@ def later_targets_do_not_matter(model: Seq2SeqSubject, x: PairInputs) -> Compari
 
 @law(
     source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
-    formula="f.train() drawn with one seed, target[:t] the same: logits[:t] the same",
+    formula="f.train() drawn with one seed: d logits[t] / d embedding of target[s] = 0 for s > t",
     guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
-    needs=("module",),
+    needs=("module", "tables"),
     given=(at_least(target_len=2),),
     share=0.25,
 )
 def later_targets_do_not_matter_in_training(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
-    """In training with dropout, whatever targets come later, the logits that one seed draws for the earlier ones stay."""
-    later = torch.arange(x.target.shape[1]) >= x.cut
-    other = x.but(target=torch.where(later, x.other("target", model.vocab), x.target))
-    return unheard_in_training(model, x, other, slice(x.cut), "logits of an earlier position")
+    """In training with dropout, at one draw, the logits of a position have no gradient in a later target's embedding."""
+    if x.source.shape[1] == x.target.shape[1]:
+        raise NotApplicable(ALIKE)
+    return unheard_in_training(
+        model, x, lambda trained: trained.gradient_of_targets(x, x.cut - 1)[:, x.cut :], "a later target"
+    )
 
 
 @law(
@@ -56,7 +59,7 @@ def later_targets_do_not_matter_in_training(model: Seq2SeqSubject, x: PairInputs
 def no_gradient_comes_from_later_targets(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """The logits of a position have no gradient with respect to the embedding of a later target token."""
     if x.source.shape[1] == x.target.shape[1]:
-        raise NotApplicable("source and target are of one length: their vectors cannot be told apart")
+        raise NotApplicable(ALIKE)
     gradient = partial(model.gradient_of_targets, x, x.cut - 1)
     later = gradient()[:, x.cut :]
     noise = model.noise_of(gradient)
@@ -108,7 +111,7 @@ def every_earlier_target_counts(model: Seq2SeqSubject, x: PairInputs) -> Compari
 def every_target_token_but_padding_is_read(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
     """An earlier target, the first or the last of the vocabulary too, has an influence on the logits at the end."""
     if x.source.shape[1] == x.target.shape[1]:
-        raise NotApplicable("source and target are of one length: their vectors cannot be told apart")
+        raise NotApplicable(ALIKE)
     last = x.target.shape[1] - 1
     place, words = x.case.seed % last, ends_of(model.vocab, len(x.target), x.case.seed // last)
     target = torch.cat([x.target[:, :place], words[:, None], x.target[:, place + 1 :]], dim=1)

@@ -34,7 +34,7 @@ def later_states_do_not_matter(module: Module, x: StateInputs) -> Comparison:
 
 @law(
     source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
-    formula="f.train() drawn with one seed, x[:t] the same: f(x)[:t] the same",
+    formula="f.train() drawn with one seed: d f(x)[:t] / d x[t:] = 0",
     guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
     needs=("causal", "module"),
     given=(at_least(length=2),),
@@ -42,9 +42,11 @@ def later_states_do_not_matter(module: Module, x: StateInputs) -> Comparison:
     roles=STATES,
 )
 def later_states_do_not_matter_in_training(module: Module, x: StateInputs) -> Comparison:
-    """In training with dropout, whatever stands later, the earlier states that one seed draws stay."""
-    other = x.replaced(torch.arange(x.length) >= x.cut)
-    return unheard_in_training(module, x, other, slice(x.cut), "earlier state")
+    """In training with dropout, at one draw, the earlier states have no gradient with respect to what stands later."""
+    earlier = x.real & (torch.arange(x.length) < x.cut)
+    return unheard_in_training(
+        module, x, lambda trained: trained.gradient(x, earlier)[:, x.cut :], "what stands later"
+    )
 
 
 @law(

@@ -113,7 +113,7 @@ def what_stands_in_padding_does_not_matter(module: Module, x: StateInputs) -> It
 
 @law(
     source="Srivastava et al. 2014, section 4.1: dropout thins the network, in which what is hidden stays so",
-    formula="f.train() drawn with one seed: f(x)[real] does not depend on x[padding]",
+    formula="f.train() drawn with one seed: d f(x)[real] / d x[padding] = 0",
     guards="Dropout of the scores in place of the weights: a hidden score that is dropped is 0, and seen.",
     needs=("is_real", "module"),
     given=(at_least(length=2), one_of("padding", "right", "left")),
@@ -121,9 +121,8 @@ def what_stands_in_padding_does_not_matter(module: Module, x: StateInputs) -> It
     roles=STATES,
 )
 def what_stands_in_padding_does_not_matter_in_training(module: Module, x: StateInputs) -> Comparison:
-    """In training with dropout, whatever stands in the padding, the states that one seed draws stay."""
-    other = torch.where(x.real[..., None], x.x, x.noise("padding", x.x))
-    return unheard_in_training(module, x, x.but(x=other), slice(None), "output")
+    """In training with dropout, at one draw, the states of what is real have no gradient with respect to padding."""
+    return unheard_in_training(module, x, lambda trained: trained.gradient(x, x.real)[~x.real], "padding")
 
 
 @law(
