@@ -39,6 +39,28 @@ class ShowsScores(Plain):
         return super().forward(query, key, value, mask), self.scores(q, k)
 
 
+class FillsByItsPadding(Plain):
+    """Numbers are added to the scores; beside a mask of queries and keys, one of the keys has to be booleans."""
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+    ) -> Any:
+        if key_padding_mask is not None:
+            padding = key_padding_mask[:, None, None]
+            attn_mask = padding if attn_mask is None else attn_mask.masked_fill(padding, -torch.inf)
+        return super().forward(query, key, value, attn_mask)
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None or mask.dtype != torch.bool:
+            return scores if mask is None else scores + mask
+        return scores.masked_fill(mask, -torch.inf)
+
+
 def notes_of(subject: Any) -> str:
     """All that the preparation says."""
     _, notes = ROLE.prepare(ROLE.declare(subject, "subject"), dtypes=(), device="cpu", seed=0)
@@ -54,6 +76,7 @@ def notes_of(subject: Any) -> str:
         (Blocks, "a call with a mask is right with --declare true_means=block"),
         (KeepsItsTokens, "a call with a mask is right with --declare key_true_means=keep"),
         (ShowsScores, "a plain call is right with --declare weights=False"),
+        (FillsByItsPadding, "a call with both masks is right with --declare key_masks=boolean"),
     ],
 )
 def test_the_declaration_that_makes_it_right_is_named(module: type[nn.Module], hint: str) -> None:

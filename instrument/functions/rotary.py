@@ -12,8 +12,8 @@ from headcheck.comparison import Comparison, Failure, within
 from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
-from headcheck.functions.rotary_conventions import DIMS, FURTHEST, find_out, formats_of_angles
-from headcheck.functions.rotary_inputs import Rotary, RotaryCase, RotaryInputs
+from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
+from headcheck.functions.rotary_inputs import DIMS, Rotary, RotaryCase, RotaryInputs
 from headcheck.functions.rotary_tables import Tables, angles_note, find_tables
 from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
@@ -70,6 +70,13 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         """So many of the dims are turned."""
         share = self.rotary_share
         return round(share * dim) if isinstance(share, float) else min(share, dim)
+
+    def nearest(self, dim: int) -> int:
+        """The largest dim that it takes up to this one, or the smallest; any even one where it takes all of `DIMS`."""
+        even = dim + dim % 2
+        if not self.dims or (set(DIMS) <= set(self.dims) and even <= max(self.dims)):
+            return even
+        return max((each for each in self.dims if each <= dim), default=min(self.dims))
 
     def room(self, x: RotaryInputs, wanted: float) -> int:
         """A whole number by which the positions may be raised: the wanted one, or what there is room for."""
@@ -276,8 +283,7 @@ class RotaryRole(FunctionRole[RotaryCase, RotaryInputs]):
         return RotaryInputs(case, tensor_of(case, "x"), case.positions(), base, pairing)  # type: ignore[arg-type]
 
     def settle(self, case: RotaryCase, subject: RotarySubject) -> RotaryCase:
-        dims = subject.dims or (case.dim + case.dim % 2,)
-        case = case.but(dim=max((dim for dim in dims if dim <= case.dim), default=min(dims)))
+        case = case.but(dim=subject.nearest(case.dim))
         if case.per_sequence and subject.lacks("batched_positions"):
             case = case.but(per_sequence=False)
         if not case.spacing.is_integer() and subject.lacks("fractional"):

@@ -17,7 +17,7 @@ from headcheck.calling import SubjectRaised, refuses_a_length
 from headcheck.comparison import LawBroken, NotApplicable, failure_of
 from headcheck.errors import SubjectError
 from headcheck.functions.planes import NEAR, Pairs, base_of, frequencies_of, turns_of
-from headcheck.functions.rotary_inputs import RotaryCase, RotaryInputs
+from headcheck.functions.rotary_inputs import DIMS, RotaryCase, RotaryInputs
 from headcheck.reference.positions import Pairing
 from headcheck.signatures import parameters_of
 from headcheck.strides import STRIDES
@@ -26,7 +26,6 @@ from headcheck.verdict import IF_MEANT, Hint
 if TYPE_CHECKING:
     from headcheck.functions.rotary import RotaryRole, RotarySubject
 
-DIMS = (2, 4, 6, 8, 16, 32, 64, 80, 96, 128)
 FURTHEST = 250_000
 """The largest position that laws ask for: a table of that length still fits into memory."""
 REACHES = (FURTHEST, 131_071, 32_767, 16_383, 8_191, 4_095, 2_047, 1_023, 511)

@@ -16,6 +16,10 @@ from headcheck.reference.positions import Pairing
 AXES_OF_TABLES = ("bsd", "b1sd", "bs1d", "sd", "1sd", "11sd", "1s1d")
 WIDTHS_OF_TABLES = ("doubled", "repeated", "half", "complex", "stacked")
 """The forms of tables of cosines and sines that are known: batch, length and numbers, and how often these stand there."""
+DIMS = (2, 4, 6, 8, 16, 32, 64, 80, 96, 128)
+"""The dims that are tried first."""
+FRESH_DIMS = tuple(dim for dim in range(10, 128, 2) if dim not in DIMS)
+"""Dims that no case is drawn with, for laws that have to be the first to meet one: what is kept for it is made there."""
 BETWEEN_SEQUENCES = 7
 """Where each sequence has positions of its own, they start so far apart."""
 

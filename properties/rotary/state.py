@@ -6,8 +6,8 @@ import torch
 
 from headcheck.comparison import Comparison, same, within
 from headcheck.functions.rotary import RotarySubject
-from headcheck.functions.rotary_inputs import RotaryInputs
-from headcheck.given import at_least, at_most
+from headcheck.functions.rotary_inputs import FRESH_DIMS, RotaryInputs
+from headcheck.given import at_least, at_most, having, one_of
 from headcheck.laws import law
 
 PURE = "a call is a function of its arguments"
@@ -51,16 +51,37 @@ def short_and_long_calls_take_turns(rotary: RotarySubject, x: RotaryInputs) -> C
 
 @law(
     source=PURE,
-    formula="f(x in one dtype), f(x in another): the second as if it were alone",
+    formula="f(x in a coarser dtype), f(x in its own): the second as if it were alone",
     guards="A table made in the dtype of the first call: float32 is then turned by cosines of 16 bits.",
+    given=(one_of("dim", *FRESH_DIMS[::2]),),
     share=0.5,
 )
 def each_dtype_has_its_own_table(rotary: RotarySubject, x: RotaryInputs) -> Comparison:
     """After a call that differs in its dtype only, the accuracy is that of a call's own dtype."""
-    name = rotary.dtypes[x.case.seed % len(rotary.dtypes)]
-    other = x.but(x=x.x.to(getattr(torch, name)), case=x.case.but(dtype=name))
-    rotary(other)
-    return within(rotary(x), _afresh(rotary, x), 2 * rotary.bound(x))
+    step = torch.finfo(x.x.dtype).eps
+    coarser = [name for name in rotary.dtypes if torch.finfo(getattr(torch, name)).eps > step]
+    names = coarser or rotary.dtypes
+    name = names[x.case.seed // 7 % len(names)]
+    rotary(x.but(x=x.x.to(getattr(torch, name)), case=x.case.but(dtype=name)))
+    return rotary.against_the_oracle(x)
+
+
+@law(
+    source="decoding: each new token stands one position further on",
+    formula="f(x, n - 1), f(x, n) for n = 16, 32, ..., 4096: each as if it were alone",
+    guards="A table that grows one position too late: the first one past its end is clipped to the last row.",
+    given=(one_of("dim", *FRESH_DIMS[1::2]), having(spacing=1.0), at_most(batch=2, heads=2, length=1)),
+    share=0.2,
+)
+def each_step_past_a_length_is_answered(rotary: RotarySubject, x: RotaryInputs) -> Iterator[Comparison]:
+    """One token after another, the first position past any power of two is turned by its own angle."""
+    start = x.idle()
+    for length in (2**power for power in range(4, 13)):
+        for position in (length - 1, length):
+            if rotary.room(start, position) == position:
+                yield rotary.against_the_oracle(
+                    start.at(start.positions + position), f"output at position {position}"
+                )
 
 
 @law(

@@ -118,3 +118,30 @@ class _TurnedWhereItLies(torch.autograd.Function):
 def turned_back_in_place(x: Tensor, positions: Tensor) -> Tensor:
     output: Tensor = _TurnedWhereItLies.apply(x, angles_of(positions, x.shape[-1]))
     return output
+
+
+@wrong(
+    "The table of a dim is kept in the dtype of the first call, and its numbers are those of 16 bits ever after.",
+    breaks="state/each-dtype-has-its-own-table",
+    max_position=4095,
+)
+def table_of_a_dim_in_its_first_dtype(x: Tensor, positions: Tensor, memory: dict[int, Tensor]) -> Tensor:
+    dim = x.shape[-1]
+    if dim not in memory:
+        angles = angles_of(torch.arange(4096), dim)
+        memory[dim] = torch.stack([angles.cos(), angles.sin()]).to(x.dtype)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = (memory[dim] if positions.ndim == 1 else memory[dim][:, None])[..., positions, :].to(wide)
+    a, b = x.to(wide).chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
+
+
+@wrong(
+    "The table grows only for a position behind the one that follows its end, which gets the last row.",
+    breaks="state/each-step-past-a-length-is-answered",
+)
+def table_grows_one_position_late(x: Tensor, positions: Tensor, memory: dict[int, int]) -> Tensor:
+    rows, furthest = memory.setdefault(x.shape[-1], 64), int(positions.max())
+    if furthest > rows:
+        rows = memory[x.shape[-1]] = 1 << furthest.bit_length()
+    return turned(x, angles_of(positions.clamp(max=rows - 1), x.shape[-1]))

@@ -82,6 +82,11 @@ def _of_masks(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
         other = _declared(build, subject, candidate)
         if other is not None and takes(build, other):
             yield _hint(candidate, "a call with a mask")
+    numbers = ("additive" in found.key_masks, "additive" in found.masks)
+    if all(numbers) and not _takes_both_masks(build, subject):
+        other = _declared(build, subject, {"key_masks": ("boolean",)})
+        if other is not None and _takes_both_masks(build, other):
+            yield _hint({"key_masks": "boolean"}, "a call with both masks")
 
 
 def _of_weights(build: Build, subject: MultiHeadSubject) -> Iterator[Hint]:
@@ -173,6 +178,20 @@ def _pattern(shape: str) -> str:
 def _takes_its_key_mask(build: Build, subject: MultiHeadSubject) -> bool:
     x: MultiHeadInputs = trial(build, subject, padding=True)
     return any(agrees(subject, x.but(case=x.case.but(mask_kind=kind))) for kind in subject.found.key_masks)
+
+
+def _takes_both_masks(build: Build, subject: MultiHeadSubject) -> bool:
+    """Whether a call is right with an additive attn_mask and a mask of the keys."""
+    return any(
+        agrees(
+            subject,
+            masked_trial(
+                build, subject, mask=_pattern(shape), mask_kind="additive", mask_shape=shape, padding=True
+            ),
+        )
+        for kind, shape in subject.found.mask_forms
+        if kind == "additive"
+    )
 
 
 def _declared(
