@@ -1,5 +1,6 @@
 """Features that a subject may have: window, softcap, sinks, ALiBi, returned weights and log-sum-exp."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,11 +141,11 @@ def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> I
     """ALiBi lowers each score by the head's slope times the distance, whatever slopes are given."""
     assert x.alibi_slopes is not None
     yield attention.against_the_oracle(x)
-    far = (
-        x.kv_len > 256
-    )  # A steep slope, as of eight heads, tells whether the nearest keys are where they are there.
+    # Far from the start a steep slope, near a half, tells whether the nearest keys are at their distance. A power of two
+    # leaves slopes as few bits as they have.
+    far = x.kv_len > 256
     if far or x.case.seed % 2:  # Of heads in another order, as of a part of a model, and of other models.
-        factor = 0.5 / float(x.alibi_slopes.max()) if far else 0.75
+        factor = 2.0 ** -math.ceil(math.log2(2 * float(x.alibi_slopes.max()))) if far else 0.75
         y = x.but(alibi_slopes=x.alibi_slopes.flip(0) * factor, generic=False)
         yield attention.against_the_oracle(y, "output, with other slopes")
 
