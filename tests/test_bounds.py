@@ -169,6 +169,27 @@ def test_a_correct_gradient_of_the_bias_is_within_the_bound(dtype: torch.dtype) 
     assert excess(gradient, case.problem.gradients(cotangent.double()).bias, bounds.bias) <= 1
 
 
+def test_alibi_of_the_key_alone_is_within_the_bound_that_counts_the_lift() -> None:
+    """Slope x j rounds by the key's position, not by the distance; without the lift the bound misses it."""
+    case = normal(torch.float32, q_len=300, kv_len=300, dim=4)
+    position = torch.arange(300)
+    slopes = torch.tensor([3.0, 2.0]).sqrt()[:, None, None]
+    scores = scores_of(case) + slopes * position
+    weights = scores.masked_fill(position[:, None] < position, -math.inf).softmax(dim=-1)
+    exact = replace(
+        case.problem,
+        bias=-slopes.double() * (position[:, None] - position).abs(),
+        may_attend=position[:, None] >= position,
+    )
+    found = {}
+    for lifted in (None, slopes.double() * position[:, None]):
+        bound = forward_bounds(
+            replace(exact, lifted=lifted), named("native"), case.dtype, generic=True
+        ).weights
+        found[lifted is None] = excess(weights, exact.attended.weights, bound)
+    assert found[False] < 0.5 and found[True] > 1
+
+
 def test_merges_by_differences_widen_the_output_and_not_what_they_do_not_touch() -> None:
     """In ring attention's merge the log-sum-exp and the weights of each part stay as they are."""
     problem = normal(torch.float32).problem

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcheck.arithmetic import Arithmetic, Rounding
+from headcheck.arithmetic import FORMATS, Arithmetic, Rounding
 from headcheck.attention.problem import Problem
 
 LAMBDA = 4.0
@@ -193,13 +193,19 @@ def _softcap_error(
 def _bias_terms(
     problem: Problem, rounding: Rounding, scores: Float[Tensor, "batch heads q_len keys"]
 ) -> list[Term]:
-    """2 u |b|: a bias that is itself computed (ALiBi) or taken to base 2; once more where it is stored."""
+    """2 u |b|: a bias that is itself computed (ALiBi) or taken to base 2; once more where it is stored.
+
+    4 u slope i for ALiBi of the key alone: its product, to base 2, its sum with the score, and their maximum. What of
+    it 16 bits would round away is not excused.
+    """
     terms: list[Term] = []
+    if problem.lifted is not None:
+        terms.append((4, min(rounding.accumulate.unit, FORMATS["float32"].unit_roundoff), problem.lifted))
     if problem.bias is not None:
         size = problem.bias.abs()
         if problem.sinks is not None:
             size = torch.nn.functional.pad(size.expand(*size.shape[:-1], scores.shape[-1] - 1), (0, 1))
-        terms = [
+        terms += [
             (2, rounding.accumulate.unit, size),
             (1, rounding.scores.unit, size),
             (1, rounding.inputs.unit, size),

@@ -167,18 +167,20 @@ class Inputs:
     @cached_property
     def problem(self) -> Problem:
         """What is to be computed, exactly."""
-        bias = None
+        bias = lifted = None
         if self.attn_mask is not None and self.attn_mask.dtype != torch.bool:
             bias = torch.where(self.attn_mask.isneginf(), 0.0, self.attn_mask.double())
         if self.alibi_slopes is not None:
             slopes = self._lowered_by_distance(self.alibi_slopes.double())
             bias = slopes if bias is None else bias + slopes
+            lifted = slopes[..., :1].abs() if self.is_causal and self.kv_len else None
         return Problem(
             query=self.query.double(),
             key=self.key.double(),
             value=self.value.double(),
             may_attend=None if bool(self.may_attend.all()) else self.may_attend,
             bias=bias,
+            lifted=lifted,
             scale=self.resolved_scale,
             softcap=self.softcap,
             sinks=None if self.sinks is None else self.sinks.double(),

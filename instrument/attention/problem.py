@@ -30,6 +30,8 @@ class Problem:
     may_attend: Bool[Tensor, "#batch #heads #q_len #kv_len"] | None = None
     bias: Float[Tensor, "#batch #heads #q_len #kv_len"] | None = None
     """Finite: an entry of -inf is a False of `may_attend`."""
+    lifted: Float[Tensor, "#batch #heads #q_len 1"] | None = None
+    """By how much code may lift all scores of a row: slope x i, where ALiBi of a causal call is made as slope x j."""
     softcap: float | None = None
     sinks: Float[Tensor, " heads"] | None = None
 
