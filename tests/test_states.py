@@ -10,6 +10,7 @@ import headcheck
 from headcheck import verify
 from headcheck.console import short
 from headcheck.errors import SubjectError
+from headcheck.modules.encoder import NEEDLESS
 from headcheck.roles import role
 from headcheck.verdict import IF_MEANT, Hint
 from tests.roles import RIGHT
@@ -90,6 +91,13 @@ def test_registers_are_not_taken_for_positions() -> None:
     assert not verdict.conforms
     assert "only_tokens=False" in short(verdict)
     assert "positions=True" not in short(verdict)
+
+
+@pytest.mark.parametrize("name", ["by-the-book", "registers", "quiet"])
+def test_weights_that_sum_to_one_are_told_where_they_are_declared_not_to(name: str) -> None:
+    """Then a law is not asked that could be, as of linear attention that divides by its whole sum."""
+    notes = notes_on("encoder", RIGHT[f"encoder/{name}"].function, only_tokens=False)
+    assert (NEEDLESS in notes) == (name == "by-the-book")
 
 
 def test_a_limit_that_was_tried_is_said_once() -> None:

@@ -17,6 +17,13 @@ from headcheck.verdict import IF_MEANT, Hint
 TORCH = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 
+NEEDLESS = (
+    "only_tokens=False is declared, yet five copies of a token give what it gives alone: without it the law "
+    "symmetry/copies-of-a-token-give-what-it-gives-alone is asked too"
+)
+"""Of an encoder whose weights do sum to one."""
+
+
 @dataclass(frozen=True)
 class Encoder(States):
     """An encoder, a layer or a stack, with its conventions.
@@ -113,14 +120,19 @@ class EncoderRole(StatesRole[StatesCase, StateInputs]):
 
 
 def _beside_tokens(subject: EncoderSubject) -> list[Hint]:
-    """A hint where no order counts and copies of a token are not what it is alone: as with registers or a sink."""
-    if subject.lacks("no_positions") or subject.lacks("only_tokens"):
+    """A hint where no order counts and copies of a token are not what it is alone: as with registers or a sink.
+
+    And one where that is declared, and they are: then a law could be asked that is not.
+    """
+    if subject.lacks("no_positions"):
         return []
     x = subject.plain(2, 5, subject.d_model)
     copies = x.but(x=x.x[:, :1].expand_as(x.x).clone())
     try:
-        turned = subject.close(subject(x.but(x=x.x.flip(1))), subject(x).flip(1), x)
         alone = subject.close(subject(copies), subject(x.but(x=x.x[:, :1])).expand(-1, 5, -1), x)
+        if subject.lacks("only_tokens"):
+            return [] if alone.broken else [Hint(NEEDLESS)]
+        turned = subject.close(subject(x.but(x=x.x.flip(1))), subject(x).flip(1), x)
     except (LawBroken, NotApplicable):
         return []
     if turned.broken or not alone.broken:
