@@ -8,15 +8,19 @@ is watched: then both are of the order of eps, and the step is coarse enough to 
 
 In formats of 16 bits that root is so large that the curvature drowns the noise, and a margin of a hundred eps
 would be as large as the output: there the step is four eps, and the margins are narrow.
+
+Tables and frequencies that were made in float32 and sent to float64 with their module are off by the rounding of
+float32, so two right ways that read them at other places differ by as much: they are moved by that, too.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken
@@ -83,11 +87,11 @@ def scaled(weights: Iterable[Tensor], by: Sequence[Tensor] | float) -> Iterator[
             raise LawBroken(f"a call changed a weight of shape {tuple(before.shape)} to {tuple(each.shape)}")
 
 
-def measured(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> Noise:
+def measured(call: Callable[[], Tensor], weights: Iterable[Tensor], module: nn.Module | None = None) -> Noise:
     """How far rounding alone moves any element of the output.
 
     call: gives the output for the weights as they stand. weights: the tensors that it depends on; without
-    any, nothing can be measured, and the output is taken to be computed in float32.
+    any, nothing can be measured, and the output is taken to be computed in float32. module: holds tables, maybe.
     """
     movable = [each for each in weights if each.is_floating_point() and each.numel()]
     still = call()
@@ -103,7 +107,25 @@ def measured(call: Callable[[], Tensor], weights: Iterable[Tensor]) -> Noise:
         with scaled(movable, [1 - each for each in steps]):
             back = call().double()
         noise = max(noise, _largest(there - 2 * still + back))
+    tables = _made_in_float32(module) if module is not None else []
+    for _ in range(TRIES if tables else 0):
+        with scaled(tables, [1 + _OF_FLOAT32 / 2 * _between_signs(each, generator) for each in tables]):
+            noise = max(noise, _largest(call().double() - still))
     return Noise(noise, margins.factor * noise)
+
+
+def _made_in_float32(module: nn.Module) -> list[Tensor]:
+    """What a module holds in float64 and does not train, with no digits but those of float32; not whole numbers."""
+    held = {id(each): each for each in chain(module.buffers(), module.parameters())}
+    fixed = [each for each in held.values() if each.dtype == torch.float64 and not each.requires_grad]
+    return [
+        each
+        for each in fixed
+        if each.is_contiguous()
+        and not each.is_inference()
+        and torch.equal(each, each.float().double())
+        and not torch.equal(each, each.round())
+    ]
 
 
 def _coarsest(call: Callable[[], Tensor]) -> float:

@@ -330,7 +330,7 @@ class ModuleSubject(ABC, Generic[AnyInputs]):
         return lru_cache(maxsize=REMEMBERED)(self._measured)
 
     def _measured(self, x: AnyInputs, scale: float) -> Noise:
-        return measured(lambda: self(x), self.weights())
+        return measured(lambda: self(x), self.weights(), self.module)
 
     def close(self, observed: Tensor, expected: Tensor, x: AnyInputs, what: str = "output") -> Comparison:
         """Two answers that are the same but for rounding, as large as it was measured at `x`."""

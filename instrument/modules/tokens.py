@@ -336,7 +336,7 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
 
     def noise_of(self, call: Callable[[], Tensor]) -> float:
         """The largest difference in what `call` gives that rounding explains."""
-        return measured(call, self.weights()).bound
+        return measured(call, self.weights(), self.module).bound
 
 
 def other_tokens(tokens: Tensor, vocab: int, generator: torch.Generator) -> Tensor:

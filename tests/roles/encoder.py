@@ -268,6 +268,28 @@ def behind_sinusoids(x: Tensor) -> Tensor:
     return x + reference.sinusoidal(x.shape[1], WIDTH).to(x)
 
 
+@right("Rotary tables that were made in float32, whatever the module is sent to afterwards.", positions=True)
+def tables_of_single_precision() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            half = WIDTH // HEADS // 2
+            angles = torch.arange(64)[:, None] * 10_000.0 ** -(torch.arange(half) / half)
+            for name, table in (("cosines", angles.cos()), ("sines", angles.sin())):
+                self.register_buffer(name, table.float().to(angles.dtype), persistent=False)
+
+        def turned(self, x: Tensor) -> Tensor:
+            length = x.shape[-2]
+            a, b = x.chunk(2, dim=-1)
+            cos, sin = self.cosines[:length], self.sines[:length]
+            return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+        def scores(self, q: Tensor, k: Tensor) -> Tensor:
+            return super().scores(self.turned(q), self.turned(k))
+
+    return Right()
+
+
 @right("Pre-norm, behind fixed sinusoids.", positions=True, padding=("right",))
 def sinusoids_first() -> nn.Module:
     class Right(Block):
