@@ -115,7 +115,10 @@ def measured(call: Callable[[], Tensor], weights: Iterable[Tensor], module: nn.M
 
 
 def _made_in_float32(module: nn.Module) -> list[Tensor]:
-    """What a module holds in float64 and does not train, with no digits but those of float32; not whole numbers."""
+    """What a module holds in float64 and does not train, with no digits but those of float32.
+
+    Whole numbers, and such as are exact in bfloat16, as powers of two, are meant as they are.
+    """
     held = {id(each): each for each in chain(module.buffers(), module.parameters())}
     fixed = [each for each in held.values() if each.dtype == torch.float64 and not each.requires_grad]
     return [
@@ -125,6 +128,7 @@ def _made_in_float32(module: nn.Module) -> list[Tensor]:
         and not each.is_inference()
         and torch.equal(each, each.float().double())
         and not torch.equal(each, each.round())
+        and not torch.equal(each, each.bfloat16().double())
     ]
 
 
