@@ -41,6 +41,25 @@ def test_a_parameter_that_nothing_is_given_to_is_told() -> None:
     )
 
 
+def test_a_model_with_targets_that_refuses_gradients_is_judged() -> None:
+    """As with an attention that has no backward pass on a CPU; what asks for gradients is not applicable."""
+
+    class ForInference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Small()
+
+        def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+            if torch.is_grad_enabled():
+                raise NotImplementedError("no backward pass here")
+            logits: Tensor = self.model(tokens)
+            return logits
+
+    laws = ("same-call", "no-gradient-comes-from-later")
+    verdict = headcheck.verify(headcheck.CausalLM(ForInference), profile="quick", laws=laws)
+    assert [row.outcome for row in verdict.laws] == ["not-applicable", "holds"]
+
+
 def test_a_scripted_function_says_what_went_wrong_inside() -> None:
     """The message of TorchScript begins with its own words, and ends with the cause."""
 

@@ -175,7 +175,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         """How many logits there are at each position."""
         x = _plain(1, 2)
         if self.places["targets"]:
-            first = first_in(self.returned(x), ("logits",))
+            with torch.no_grad():
+                first = first_in(self.returned(x), ("logits",))
             self.with_targets = isinstance(first, Tensor) and tuple(first.shape[:-1]) == (1, 1)
         return self(x).shape[-1]
 
@@ -198,10 +199,8 @@ class CausalLMSubject(TokenSubject[TokenInputs]):
         if feature == "no_mask":
             always = self.has_own_causal or "is_real" in self.required
             return self.FEATURES[feature] if always else None
-        if feature == "table":
-            return None if self.table is not None else self.FEATURES[feature]
-        if feature == "step":
-            return None if self.step is not None else self.FEATURES[feature]
+        if feature in ("table", "step"):
+            return None if getattr(self, feature) is not None else self.FEATURES[feature]
         if feature == "padded_step":
             missing = None if token_caches.masks_when_padded(self) else self.FEATURES[feature]
             return self.lacks("step") or self.lacks("left_padding") or missing
