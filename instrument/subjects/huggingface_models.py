@@ -275,8 +275,8 @@ def _flex_as_it_is() -> None:
     from transformers.integrations.flex_attention import WrappedFlexAttention
 
     flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True  # noqa: SLF001  # There is no public way.
-    WrappedFlexAttention.training = False
-    WrappedFlexAttention._is_flex_compiled = True  # noqa: SLF001  # As it is once it has compiled.
+    # It compiles where none has been, and wherever training begins or ends.
+    WrappedFlexAttention.__init__ = lambda self, training: None
     WrappedFlexAttention._compiled_flex_attention = staticmethod(flex_attention.flex_attention)  # noqa: SLF001
 
 
