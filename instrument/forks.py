@@ -48,13 +48,13 @@ def _end_after(parent: int) -> None:
 
 
 def can_fork() -> bool:
-    """Whether this process can be copied: not on Windows, and not once it has used CUDA, or JAX, whose threads a copy
-    lacks.
+    """Whether this process can be copied: not on Windows, and not once it has used CUDA, JAX or MLX, whose threads a
+    copy lacks.
     """
     import torch
 
     used_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return hasattr(os, "fork") and not used_cuda and not _used_jax()
+    return hasattr(os, "fork") and not used_cuda and not _used_jax() and "mlx.core" not in sys.modules
 
 
 def _used_jax() -> bool:

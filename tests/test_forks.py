@@ -55,3 +55,11 @@ def test_a_process_that_uses_jax_is_not_copied(monkeypatch: pytest.MonkeyPatch) 
     assert not can_fork()
     monkeypatch.setattr(bridge, "backends_are_initialized", lambda: False, raising=False)
     assert can_fork(), "it was imported, and has no threads yet"
+
+
+def test_a_process_that_uses_mlx_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of it in a copy waits for a thread for ever."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    monkeypatch.setitem(sys.modules, "mlx.core", types.ModuleType("mlx.core"))
+    assert not can_fork()
