@@ -112,5 +112,5 @@ def _declared(name: str, run: Run, *, every_row: bool = False) -> Attention:
         softcap=True,
         dropout=False,
         gradients=False,
-        negative_scale=False,
+        may_refuse=True,
     )
