@@ -364,5 +364,10 @@ def _shown_by(trial: AttentionSubject, plain: Case) -> dict[str, list[Case]]:
         if trial.has("scale"):
             shown[CAUSAL_SCALES] = [causal.but(scale=scale) for scale in (0.0, -0.5)]
         padded = causal.but(mask="padding", batch=3, q_len=4)
-        shown[MASK_WITH_CAUSAL] = [padded.but(mask_form=form) for form in forms]
+        # Values of their own width may go to another kernel, which refuses what the usual one composes: torch's do.
+        other = causal.but(value_dim=plain.head_dim + 1)
+        dims = [plain.value_dim, *([other.value_dim] if attempt(trial, other) is None else [])]
+        shown[MASK_WITH_CAUSAL] = [
+            padded.but(mask_form=form, value_dim=dim) for dim in dims for form in forms
+        ]
     return shown
