@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 import headcheck
 from headcheck.attention.role import role
@@ -119,3 +120,21 @@ def test_what_refuses_all_calls_lacks_no_feature() -> None:
     assert willing(subject, "float32") is None
     assert subject.has("boolean")
     assert "gradients" not in subject.found
+
+
+def test_a_mask_beside_is_causal_that_one_kernel_refuses_is_avoided() -> None:
+    """Torch's attention composes them, but not where values have another width than keys: that is its own affair."""
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+    ) -> Tensor:
+        return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal)
+
+    subject = headcheck.Attention(attention, masks=("boolean",), nan_scores="may-vanish")
+    laws = ("mask-and-causal-compose", "masked-keys-do-not-matter", "an-all-true-mask")
+    assert headcheck.verify(subject, profile="quick", laws=laws).conforms

@@ -110,6 +110,7 @@ def litgpt_attention() -> Attention:
         empty_rows="undefined",
         grouped_heads=False,
         softcap=True,
+        may_refuse=True,
         dropout=False,
         nan_scores="may-vanish",
         arithmetic={
