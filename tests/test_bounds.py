@@ -169,12 +169,33 @@ def test_a_correct_gradient_of_the_bias_is_within_the_bound(dtype: torch.dtype) 
     assert excess(gradient, case.problem.gradients(cotangent.double()).bias, bounds.bias) <= 1
 
 
-def test_alibi_of_the_key_alone_is_within_the_bound_that_counts_the_lift() -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_gradient_of_a_part_of_hardly_any_weight_is_within_the_bound(dtype: torch.dtype) -> None:
+    """A part is weighed by exp(s - lse), off by the size of its scores; autograd adds what cancels against it."""
+    size, dim = 200, 6
+    bias = torch.tensor([[-55.1, -55.2, 0.0]], dtype=dtype) - torch.rand(size, 1, dtype=dtype)
+    bias = bias[None, None].requires_grad_()
+    value = torch.tensor([0.0, 4.0, 0.0], dtype=dtype)[:, None].expand(1, 1, 3, dim)
+    case = Case(
+        torch.zeros(1, 1, size, 1, dtype=dtype), torch.zeros(1, 1, 3, 1, dtype=dtype), value, bias=bias
+    )
+    little, rest = scores_of(case).split([2, 1], dim=-1)
+    shares = torch.cat([little.logsumexp(-1, keepdim=True), rest], dim=-1).softmax(-1)
+    output = shares[..., :1] * (little.softmax(-1) @ value[..., :2, :]) + shares[..., 1:] * value[..., 2:, :]
+    cotangent = torch.ones_like(output)
+    (gradient,) = torch.autograd.grad(output, [bias], cotangent)
+    problem, cotangent = case.problem, cotangent.double()
+    bound = gradient_bounds(problem, cotangent, named("native"), dtype, generic=True).bias
+    assert excess(gradient, problem.gradients(cotangent).bias, bound) <= 1
+
+
+@pytest.mark.parametrize("first", [0, -299], ids=["from the first key", "from the last"])
+def test_alibi_of_the_key_alone_is_within_the_bound_that_counts_the_lift(first: int) -> None:
     """Slope x j rounds by the key's position, not by the distance; without the lift the bound misses it."""
     case = normal(torch.float32, q_len=300, kv_len=300, dim=4)
     position = torch.arange(300)
     slopes = torch.tensor([3.0, 2.0]).sqrt()[:, None, None]
-    scores = scores_of(case) + slopes * position
+    scores = scores_of(case) + slopes * (position + first)
     weights = scores.masked_fill(position[:, None] < position, -math.inf).softmax(dim=-1)
     exact = replace(
         case.problem,
@@ -182,7 +203,7 @@ def test_alibi_of_the_key_alone_is_within_the_bound_that_counts_the_lift() -> No
         may_attend=position[:, None] >= position,
     )
     found = {}
-    for lifted in (None, slopes.double() * position[:, None]):
+    for lifted in (None, slopes.double() * torch.maximum(position, 299 - position)[:, None]):
         bound = forward_bounds(
             replace(exact, lifted=lifted), named("native"), case.dtype, generic=True
         ).weights

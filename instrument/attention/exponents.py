@@ -195,8 +195,8 @@ def _bias_terms(
 ) -> list[Term]:
     """2 u |b|: a bias that is itself computed (ALiBi) or taken to base 2; once more where it is stored.
 
-    4 u slope i for ALiBi of the key alone: its product, to base 2, its sum with the score, and their maximum. What of
-    it 16 bits would round away is not excused.
+    4 u times the lift for ALiBi of the key alone: its product, to base 2, its sum with the score, and their maximum.
+    What of it 16 bits would round away is not excused.
     """
     terms: list[Term] = []
     if problem.lifted is not None:

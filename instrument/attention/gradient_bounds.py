@@ -240,9 +240,9 @@ def _d_scores(
     """dS = P (dP - D): each factor's error times the other, three operations of the softmax, two stores.
 
     Where parts of the keys are merged, autograd takes the mean of a part off before it comes to D: no larger than the
-    largest dP. That mean is put back through the log-sum-exp of the part, by weights exp(s - lse) that are off by its
-    rounding, where sums are kept. Whether a subject merges parts is not known: each is allowed it. The error of a weight
-    may be huge: what float64 loses in dP - D must not vanish under it.
+    largest dP. That mean is put back through the log-sum-exp of the part, by weights exp(s - lse) that are off by what
+    either is rounded by, where sums are kept. Whether a subject merges parts is not known: each is allowed it. The
+    error of a weight may be huge: what float64 loses in dP - D must not vanish under it.
     """
     soft, stored = rounding.softmax, rounding.probabilities
     mean = (weights.exact * d_weights.exact).sum(dim=-1, keepdim=True)
@@ -250,7 +250,8 @@ def _d_scores(
     cancelled = 2.0**-48 * (d_weights.exact.abs() + mean.abs())
     of_a_part = _seen(rows, d_weights.exact.abs()).amax(dim=-1, keepdim=True)
     factor = d_weights.error + mean_error + 3 * soft.unit * torch.maximum(mean.abs(), of_a_part)
-    factor = factor + 3 * rounding.accumulate.unit * (rows.top.abs() + rows.log_sum_exp.abs()) * of_a_part
+    at_most = torch.maximum(rows.top.abs(), rows.scores.abs()) + rows.log_sum_exp.abs()
+    factor = factor + 3 * rounding.accumulate.unit * at_most * of_a_part
     if has_sink:
         # It may join at the end: then a mean over the keys alone cancels against what the sink takes of it.
         of_keys = rows.weights[..., :-1].sum(dim=-1, keepdim=True)

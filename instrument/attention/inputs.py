@@ -173,7 +173,7 @@ class Inputs:
         if self.alibi_slopes is not None:
             slopes = self._lowered_by_distance(self.alibi_slopes.double())
             bias = slopes if bias is None else bias + slopes
-            lifted = slopes[..., :1].abs() if self.is_causal and self.kv_len else None
+            lifted = slopes.abs().amax(dim=-1, keepdim=True) if self.is_causal and self.kv_len else None
         return Problem(
             query=self.query.double(),
             key=self.key.double(),

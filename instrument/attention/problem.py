@@ -31,7 +31,10 @@ class Problem:
     bias: Float[Tensor, "#batch #heads #q_len #kv_len"] | None = None
     """Finite: an entry of -inf is a False of `may_attend`."""
     lifted: Float[Tensor, "#batch #heads #q_len 1"] | None = None
-    """By how much code may lift all scores of a row: slope x i, where ALiBi of a causal call is made as slope x j."""
+    """By how much code may lift or lower all scores of a row, where it makes ALiBi of a causal call by the key alone.
+
+    Slope x i where it is slope x j, and slope x (kv_len - 1 - i) where keys are counted from the last: the larger.
+    """
     softcap: float | None = None
     sinks: Float[Tensor, " heads"] | None = None
 

@@ -168,6 +168,19 @@ def alibi_of_the_key_alone(call: Call) -> Tensor:
     return clean.attention(call, alibi=alibi)
 
 
+@variant(
+    "ALiBi in a causal call is slope x (j - the last key), as MPT has it: a constant of the row, too.",
+    features=("alibi_slopes",),
+)
+def alibi_counted_from_the_last_key(call: Call) -> Tensor:
+    def alibi(call: Call, scores: Tensor) -> Tensor:
+        if call.alibi_slopes is None or not call.is_causal:
+            return clean.alibi(call, scores)
+        return scores + call.alibi_slopes.to(scores.dtype)[:, None, None] * torch.arange(1 - call.kv_len, 1)
+
+    return clean.attention(call, alibi=alibi)
+
+
 @variant("Every key and value stands there twice.", without=("dropout_p",))
 def duplicated_pairs(call: Call) -> Tensor:
     def double(x: Tensor) -> Tensor:
