@@ -1,6 +1,7 @@
 """Right code of tutorials and packages that was failed, or could not be called, or was given the wrong advice."""
 
 import functools
+import math
 import sys
 import types
 from typing import Any
@@ -318,8 +319,8 @@ def test_lengths_say_what_is_padding() -> None:
     assert not quick(headcheck.Encoder(OneTooLong), laws="padding").conforms
 
 
-def test_lengths_that_a_multi_head_module_asks_for_are_none() -> None:
-    """It is judged without them, and a note says so."""
+def test_lengths_that_a_multi_head_module_asks_for_may_be_none() -> None:
+    """Where they are refused it is judged without them, and a note says so."""
 
     class Told(Heads):
         def forward(self, query: Tensor, key: Tensor, value: Tensor, valid_lens: Any) -> Tensor:  # type: ignore[override]
@@ -329,6 +330,50 @@ def test_lengths_that_a_multi_head_module_asks_for_are_none() -> None:
     verdict = quick(Told, role="multi_head_attention", laws="accuracy")
     assert verdict.conforms
     assert hinted(verdict, "valid_lens is left at None")
+
+
+class CountedHeads(Heads):
+    """How many keys are real comes under a name that may mean other things."""
+
+    more = 0
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, seq_lens: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        seen = None if seq_lens is None else torch.arange(key.shape[1]) < (seq_lens + self.more)[:, None]
+        return self.attended(query, key, value, seen)
+
+    def hidden(self, scores: Tensor, mask: Any) -> Tensor:
+        return scores if mask is None else scores.masked_fill(~mask[:, None, None], -math.inf)
+
+
+class CountedOneTooFar(CountedHeads):
+    more = 1
+
+
+def test_lengths_of_keys_are_given_to_a_multi_head_module() -> None:
+    """Where they count the keys; where a plain call is wrong, and the name leaves it open, once that is declared."""
+    right = quick(CountedHeads, role="multi_head_attention", laws="padding")
+    assert right.conforms
+    assert hinted(right, "seq_lens (batch,) is how many keys of each sequence are real")
+    open_ = quick(CountedOneTooFar, role="multi_head_attention", laws="padding")
+    assert open_.broken == []
+    assert hinted(open_, "--declare arguments.key_mask=seq_lens")
+    said = headcheck.MultiHeadAttention(CountedOneTooFar, arguments={"key_mask": "seq_lens"})
+    assert not quick(said, laws="padding").conforms
+
+
+def test_channels_are_those_that_the_class_takes_by_default() -> None:
+    """Where no attribute says them, and no convolution."""
+
+    class Bare(nn.Module):
+        def __init__(self, in_chans: int = 5, patch: int = 4) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Linear(in_chans * patch * patch, 8), nn.Linear(8, 4)
+
+        def forward(self, images: Tensor) -> Tensor:
+            cut = nn.functional.unfold(images, 4, stride=4).mT
+            return self.head(self.embed(cut).tanh().mean(dim=1))  # type: ignore[no-any-return]
+
+    assert hinted(quick(headcheck.Vision(Bare), laws="batch"), "images of 5 x")
 
 
 def test_a_function_of_a_width_makes_norms() -> None:

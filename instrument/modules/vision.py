@@ -19,6 +19,7 @@ from headcheck.modules.role import ModuleRole
 from headcheck.modules.stacks import Stacked
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject, problem_of
 from headcheck.recipes import option
+from headcheck.signatures import parameters_of
 
 SIZES = (8, 16, 32, 28, 64, 12, 24, 48, 96, 112, 128, 224, 256, 384, 512)
 """Sides of square images that are tried, after those that the module names itself."""
@@ -200,12 +201,20 @@ class VisionSubject(ModuleSubject[ImageInputs]):
     def _found(self) -> tuple[int, Pair]:
         """Channels and size of the first images that the module takes."""
         said, first = self.declaration, self._first_convolution()
-        channels = (said.channels,) if said.channels else (*self._named(CHANNEL_NAMES), 3, 1)
+        channels = (
+            (said.channels,)
+            if said.channels
+            else (*self._named(CHANNEL_NAMES), *self._usual(CHANNEL_NAMES), 3, 1)
+        )
         if said.channels is None and first is not None:
             channels = (first.in_channels,)
         patches = self._patches()
         usual = sorted(SIZES, key=lambda side: not any(_cuts(patch, (side, side)) for patch in patches))
-        sizes = (said.image_size,) if said.image_size else (*self._named(SIZE_NAMES), *usual)
+        sizes = (
+            (said.image_size,)
+            if said.image_size
+            else (*self._named(SIZE_NAMES), *self._usual(SIZE_NAMES), *usual)
+        )
         problem = ""
         for size in dict.fromkeys(map(_pair, sizes)):
             for count in dict.fromkeys(channels):
@@ -284,6 +293,12 @@ class VisionSubject(ModuleSubject[ImageInputs]):
                 found = getattr(part, name, None)
                 if isinstance(found, int) or (isinstance(found, tuple | list) and len(found) == 2):
                     yield found
+
+    def _usual(self, names: tuple[str, ...]) -> list[int]:
+        """What its class takes by default under one of these names."""
+        taken = parameters_of(type(self.module)) or {} if self.module is not None else {}
+        defaults = (taken[name].default for name in names if name in taken)
+        return [each for each in defaults if isinstance(each, int)]
 
 
 def _pair(size: Any) -> Pair:

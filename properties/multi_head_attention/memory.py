@@ -83,8 +83,10 @@ def a_sliced_mask_changes_nothing(attention: MultiHeadSubject, x: MultiHeadInput
 )
 def a_mask_changed_in_place_is_read_again(attention: MultiHeadSubject, x: MultiHeadInputs) -> Comparison:
     """A mask that is changed in place between two calls, in the same tensor, hides what it says then."""
-    turned = {name: getattr(x, name) for name in ("may_attend", "is_real")}
-    other = x.but(**{name: None if each is None else each.flip(-1) for name, each in turned.items()})
+    other = x.but(
+        may_attend=None if x.may_attend is None else x.may_attend.flip(-1),
+        is_real=None if x.is_real is None else attention.turned(x.is_real),
+    )
     given, new = attention.masks_for(x), attention.masks_for(other)
     mine = {name: each.clone() for name, each in given.items() if isinstance(each, Tensor)}
     if not mine:

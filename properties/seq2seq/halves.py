@@ -38,6 +38,22 @@ def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparis
 
 
 @law(
+    source=SPLIT,
+    formula="m = encode(a), encode(b), decode(t, m) = decode(t, encode(a))",
+    guards="The mask or the keys of the source that was encoded last, taken for those of the memory.",
+    needs=("halves",),
+)
+def a_memory_is_decoded_whatever_was_encoded_since(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
+    """A memory gives the same logits once another source was encoded."""
+    memory = model.memory(x.source)
+    first = model.decoded(x.target, memory)
+    model.memory(model.another(x).source)
+    return model.unchanged(
+        model.decoded(x.target, memory), first, x, "logits, once another source was encoded"
+    )
+
+
+@law(
     source="Vaswani et al. 2017, section 3.2.3: each position in the encoder can attend to all positions",
     formula="source[s] changed: memory[r] changes, for each r and s",
     guards="The causal mask of the decoder in the encoder too.",

@@ -54,6 +54,23 @@ def mask_of_the_source_by_default() -> nn.Module:
 
 
 @wrong(
+    "Decoding without a mask of the source takes that of the source that was encoded last.",
+    breaks="halves/a-memory-is-decoded-whatever-was-encoded-since",
+)
+def mask_of_the_last_source_by_default() -> nn.Module:
+    def encode(self: Pair, source: Tensor, real: Tensor | None = None) -> Tensor:
+        self.remembered = torch.ones_like(source, dtype=torch.bool) if real is None else real
+        return Pair.encode(self, source, real)
+
+    def decode(
+        self: Pair, target: Tensor, memory: Tensor, real: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        return Pair.decode(self, target, memory, real, self.remembered if mask is None else mask)
+
+    return Pair(encode=encode, decode=decode)
+
+
+@wrong(
     "The head is called by a function that holds the model: a deep copy goes on reading its original's weights.",
     breaks="state/a-copy-is-a-module-of-its-own",
 )

@@ -168,9 +168,14 @@ class MultiHeadInputs(ModuleInputs):
 
 
 def drawn_tensors(
-    case: MultiHeadCase, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, *, anchor: int
+    case: MultiHeadCase,
+    shapes: dict[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    *,
+    anchor: int,
+    counted: bool = False,
 ) -> MultiHeadInputs:
-    """The inputs of a case. shapes: of the weights. anchor: a key that every query sees."""
+    """The inputs of a case. shapes: of the weights. anchor: a key that every query sees. counted: padding is behind."""
     generator = torch.Generator().manual_seed(case.seed)
 
     def numbers(*shape: int, spread: float = 1.0) -> Tensor:
@@ -189,7 +194,8 @@ def drawn_tensors(
         may_attend = may_attend[:1].expand(case.batch, -1, -1, -1).clone()
     is_real = None
     if case.padding:
-        is_real = torch.rand(case.batch, case.kv_len, generator=generator) < 0.6
+        drawn = torch.rand(case.batch, case.kv_len, generator=generator)
+        is_real = torch.arange(case.kv_len) < drawn[:, :1] * (case.kv_len + 1) if counted else drawn < 0.6
         is_real[:, anchor] = True
     by = 1.0 if case.values == "integers" else case.d_model**-0.5
     weights = {

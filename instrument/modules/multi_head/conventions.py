@@ -49,7 +49,8 @@ class MultiHeadAttention(Declaration):
     call."""
     key_masks: tuple[str, ...] | None = None
     """The kinds of key_mask; None: as `masks` where that names 'boolean', and otherwise those that work on a plain
-    call, 'additive' if a finite number is added too: a mask that knows -inf alone is one of booleans."""
+    call, 'additive' if a finite number is added too: a mask that knows -inf alone is one of booleans. An argument called
+    as `lengths` below, or declared to be, takes how many keys of each sequence are real, if a plain call shows it."""
     mask_shapes: tuple[str, ...] | None = None
     """In which shapes attn_mask may come, as of attention; '(bh)qk' has one axis for batch and heads, in this order.
     None: those that work on a plain call."""

@@ -4,7 +4,6 @@ Only what may be either way is found out: how a fused or bare weight is laid out
 are taken, what True says where the name of the mask leaves it open. What a name says is what is asked of it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,11 +16,11 @@ from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MASK_SHAPES
+from headcheck.modules.multi_head.key_masks import find_key_mask, notes_of_key_mask
 from headcheck.modules.multi_head.masks import KEY_SHAPES
-from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.projections import Layout
 from headcheck.modules.multi_head.subject import MultiHeadSubject
-from headcheck.modules.multi_head.trials import Build, agrees, masked_trial, trial
+from headcheck.modules.multi_head.trials import Build, agrees, is_read, masked_trial, trial
 from headcheck.modules.multi_head.units import unit_that_explains
 from headcheck.modules.subject import problem_of
 from headcheck.signatures import left_at_defaults, not_recognised
@@ -30,8 +29,6 @@ Outcome = tuple[bool | None, bool, bool]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
 TRIALS, SIXTEEN = 4, 16
-TWICE = math.log(2)
-"""Added to the score of a key, it counts the key twice."""
 
 
 def find(build: Build, subject: MultiHeadSubject) -> list[str]:
@@ -41,7 +38,7 @@ def find(build: Build, subject: MultiHeadSubject) -> list[str]:
     found.unit = unit if guide is subject else _unit(build, guide)
     subject.layout = guide.layout = _layout(build, guide)
     _find_mask(build, guide)
-    _find_key_mask(build, guide)
+    find_key_mask(build, guide)
     found.unit = unit
     found.empty_rows = _empty_rows(build, subject)
     found.weights = _weights(build, subject)
@@ -165,9 +162,9 @@ def _outcome(build: Build, subject: MultiHeadSubject, true_means: str, kind: str
         x = _with_mask(build, subject, kind, shape)
         agreed = agrees(subject, x)
         undeclared = kind == "additive" and subject.declaration.masks is None
-        is_read = _is_read(subject, x, kind, agreed)
+        read = is_read(subject, x, kind, agreed)
         acts = bool(agreed) or (agreed is False and _acts(subject, x))
-        return agreed, is_read and not (undeclared and _takes_for_booleans(subject, x)), acts
+        return agreed, read and not (undeclared and _takes_for_booleans(subject, x)), acts
     finally:
         subject.found = before
 
@@ -216,55 +213,6 @@ def _means_one_and_zero(build: Build, subject: MultiHeadSubject, shape: str) -> 
         subject.found = before
 
 
-def _find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
-    place, declared, found = subject.places["key_mask"], subject.declaration, subject.found
-    if not place:
-        return
-    named = "block" if place == "key_padding_mask" else "keep"
-    found.key_true_means = declared.key_true_means or named
-    if (
-        declared.key_true_means is None and "key_mask" in declared.arguments
-    ):  # A name of its own says nothing.
-        found.key_true_means = _meaning_of_keys(build, subject, named)
-    said = declared.masks or ()
-    asserted = declared.key_masks or (said if "boolean" in said else ())
-    if asserted:
-        found.key_masks = asserted
-        return
-    kinds = []
-    for kind in ("boolean", "additive"):
-        found.key_masks = (kind,)
-        x = trial(build, subject, padding=True, mask_kind=kind)
-        if _is_read(subject, x, kind, agrees(subject, x)) and (kind == "boolean" or _is_added(subject, x)):
-            kinds.append(kind)
-    found.key_masks = tuple(kinds) or said or ("boolean",)
-
-
-def _meaning_of_keys(build: Build, subject: MultiHeadSubject, usual: str) -> str:
-    """What True in a mask of the keys means: the meaning under which a padded call is right, the usual one before."""
-    before = subject.found
-    try:
-        for true_means in (usual, "keep" if usual == "block" else "block"):
-            subject.found = replace(before, key_true_means=true_means, key_masks=("boolean",))
-            if agrees(subject, trial(build, subject, padding=True, mask_kind="boolean")):
-                return true_means
-    finally:
-        subject.found = before
-    return usual
-
-
-def _is_added(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
-    """Whether a finite number in a mask of the keys is added to the scores: converted to bool, it would hide its key."""
-    real = x.visible()
-    bias = TWICE * (torch.arange(real.shape[-1]) % 2).double()
-    exact = with_bias(x, bias, subject.visible(x))
-    try:
-        given = subject(x.but(key_bias=bias.expand(len(real), -1)))
-    except (SubjectRaised, LawBroken, NotApplicable):
-        return False
-    return not within(given, exact, output_bound(x, subject.found.unit)).broken
-
-
 def _takes_for_booleans(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
     """Whether a finite number in a mask hides its key, or 0 does, be weights asked for or not."""
     whole = (len(x.query), 1, x.query.shape[1], x.keys.shape[1])
@@ -277,17 +225,6 @@ def _takes_for_booleans(subject: MultiHeadSubject, x: MultiHeadInputs) -> bool:
         return False
     bound = output_bound(x, subject.found.unit)
     return all(any(not within(each, one, bound).broken for one in exact) for each in answers)
-
-
-def _is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: bool | None) -> bool:
-    """Whether a kind of mask is one that the module means to read: booleans, unless it adds them as numbers."""
-    if agreed or agreed is None or kind == "additive":
-        return bool(agreed)
-    block = subject.found.true_means if x.is_real is None else subject.found.key_true_means
-    seen = x.visible()
-    whole = subject.visible(x.nothing_hidden().but(is_real=None))
-    exact = with_bias(x, (seen if block == "keep" else ~seen).double(), whole)
-    return within(subject(x), exact, output_bound(x, subject.found.unit)).broken
 
 
 def _empty_rows(build: Build, subject: MultiHeadSubject) -> str:
@@ -369,13 +306,9 @@ def _notes(build: Build, subject: MultiHeadSubject) -> list[str]:
         )
     if not found.mask_shapes and subject.places["attn_mask"] and subject.declaration.masks != ():
         notes.append(f"{subject.places['attn_mask']} works in no shape that is known; declare mask_shapes")
-    if subject.has("key_mask"):
-        kinds = " or ".join(found.key_masks)
-        notes.append(f"{subject.places['key_mask']} is {kinds}; True means {found.key_true_means}")
+    notes += notes_of_key_mask(subject)
     if found.weights:
         notes.append(f"weights are returned, {found.weights}")
-    if subject.places["lengths"]:
-        notes.append(f"{subject.places['lengths']} is left at None: of what it hides nothing is judged")
     unknown = not_recognised(subject.function, subject.places.values(), inputs=1)
     if unknown:
         said = left_at_defaults(unknown)

@@ -61,7 +61,7 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
         masks: dict[str, Any] = {}
         if found.mask_shapes:
             masks = {"masks": found.masks, "mask_shapes": found.mask_shapes, "true_means": found.true_means}
-        if subject.has("key_mask"):
+        if subject.has("key_mask") and not subject.counts_keys:
             masks |= {"key_masks": found.key_masks, "key_true_means": found.key_true_means}
         weights = {"weights": found.weights} if found.weights else {}
         return {**super().found(subject), **masks, "empty_rows": found.empty_rows, **weights}
@@ -128,7 +128,8 @@ class MultiHeadRole(ModuleRole[MultiHeadCase, MultiHeadInputs]):
     def build(self, case: MultiHeadCase, subject: MultiHeadSubject) -> MultiHeadInputs:
         """The inputs of a case; the next call is made with a new module."""
         dtype = getattr(torch, case.dtype)
-        x = drawn_tensors(case, subject.shapes(case), dtype, anchor=subject.anchor(case))
+        anchor, counted = subject.anchor(case), subject.counts_keys
+        x = drawn_tensors(case, subject.shapes(case), dtype, anchor=anchor, counted=counted)
         subject.begin(x)
         return x
 

@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headcheck.calling import kind_of
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, within
 from headcheck.modules.lengths import OfSomeLength
+from headcheck.modules.masks import MaskForm
 from headcheck.modules.multi_head.bounds import FLIPS, output_bound, score_error
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
+from headcheck.modules.multi_head.dropping import DroppingModule
 from headcheck.modules.multi_head.masks import as_kind, in_shape, shape_for, sliced
 from headcheck.modules.multi_head.oracle import GIVEN, expected
-from headcheck.modules.multi_head.weighted import WeightedModule
 from headcheck.modules.returned import tensor_in
-from headcheck.modules.weights import rates_of_dropout
 from headcheck.signatures import needed_by, parameters_of
 from headcheck.strides import placed
+
+COUNTED = MaskForm(1, "lengths", real_is_true=True)
+"""A mask of the keys that says how many of each sequence are real (d2l)."""
+LENGTHS_OF_KEYS = COUNTED.kind
 
 
 @dataclass
@@ -58,13 +62,7 @@ class Found:
         return wanted if wanted in kinds else kinds[0]
 
 
-ALPHA_DROPOUTS = nn.AlphaDropout, nn.FeatureAlphaDropout
-"""They keep mean and variance of what is standardised alone."""
-OF_ANOTHER_KIND = ("layer", "path", "head", "key")
-"""What is dropped where a rate says so beside "drop": not weights, and not scaled as they are."""
-
-
-class MultiHeadSubject(OfSomeLength, WeightedModule):
+class MultiHeadSubject(OfSomeLength, DroppingModule):
     """Laws see inputs of `MultiHeadInputs` and the output (batch, q_len, d_model)."""
 
     FEATURES: ClassVar = {
@@ -129,52 +127,6 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         """Whether is_causal is said beside a mask."""
         declared: bool | None = self.declaration.causal_hint
         return self.places["key_mask"] == "key_padding_mask" if declared is None else declared
-
-    def _dropouts(self) -> list[tuple[Any, str]]:
-        """Where rates of dropout are kept, by which weights are dropped."""
-        return [
-            (part, name)
-            for part, name in (rates_of_dropout(self.module) if self.module is not None else ())
-            if not isinstance(part, ALPHA_DROPOUTS)
-            and not any(word in name.lower() for word in OF_ANOTHER_KIND)
-        ]
-
-    def is_made_to_drop(self, x: MultiHeadInputs) -> bool:
-        """Whether a rate of dropout is above zero by itself."""
-        self._ready(x)
-        return any(getattr(each, name) > 0 for each, name in self._dropouts())
-
-    @contextmanager
-    def dropping(self, rate: float | None, x: MultiHeadInputs) -> Iterator[None]:
-        """With this rate of dropout wherever there is one; None: with those that it has by itself."""
-        self._ready(x)
-        before = [(each, name, getattr(each, name)) for each, name in self._dropouts()]
-        for each, name, old in before:
-            setattr(each, name, old if rate is None else rate)
-        try:
-            yield
-        finally:
-            for each, name, old in before:
-                setattr(each, name, old)
-
-    @contextmanager
-    def training(self, x: MultiHeadInputs, rate: float | None = 0.0) -> Iterator[None]:
-        """In training, with dropout at this rate, as of `dropping`; the generator is as it was when it ends."""
-        with self.dropping(rate, x), torch.random.fork_rng([]):
-            self.set_mode(training=True)
-            try:
-                yield
-            finally:
-                self.set_mode(training=False)
-
-    def trains_without_dropout(self, x: MultiHeadInputs) -> bool:
-        """Whether dropout can be turned off in training: nothing is drawn, and two calls give the same bits.
-
-        What is drawn may show in gradients alone, as where all values are zero.
-        """
-        with self.training(x):
-            before, first = torch.get_rng_state(), self(x)
-            return torch.equal(torch.get_rng_state(), before) and torch.equal(first, self(x))
 
     def beside_causal(self, x: MultiHeadInputs) -> MultiHeadInputs | None:
         """The same call with is_causal beside its mask; None where there is none, or is_causal only repeats it."""
@@ -272,7 +224,10 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         masks = {**self._not_causal(), **self._attn_mask(x), **self._key_mask(x)}
         if not x.sliced_masks:
             return masks
-        return {name: sliced(each) if isinstance(each, Tensor) else each for name, each in masks.items()}
+        return {
+            name: sliced(each) if isinstance(each, Tensor) and each.ndim > 1 else each
+            for name, each in masks.items()
+        }
 
     @contextmanager
     def giving(self, masks: dict[str, Any]) -> Iterator[None]:
@@ -324,6 +279,8 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         # Torch wants both masks of one kind.
         asked = "boolean" if x.of_two_kinds else x.case.mask_kind
         kind = asked if asked in self.found.key_masks else self.found.key_masks[0]
+        if kind == LENGTHS_OF_KEYS:
+            return {"key_mask": COUNTED.of(x.is_real, x.query.dtype).to(self.device)}
         mask = as_kind(x.is_real.clone(), kind, self.found.key_true_means, x.query.dtype)
         if x.key_bias is not None:
             mask = mask + x.key_bias.to(mask.dtype)
@@ -348,11 +305,14 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
         """A call with one query more, other numbers, and no masks; or the same call with other padding."""
         batch, q_len, d_model = x.query.shape
         if x.is_real is not None and x.case.seed % 2:
-            return x.but(
-                is_real=x.is_real.flip(1) | (torch.arange(x.is_real.shape[1]) == self.anchor(x.case))
-            )
+            turned = self.turned(x.is_real)
+            return x.but(is_real=turned | (torch.arange(turned.shape[1]) == self.anchor(x.case)))
         longer = x.random("another", batch, q_len + 1, d_model)
         return x.masked(None).but(query=longer, is_real=None)
+
+    def turned(self, is_real: Tensor) -> Tensor:
+        """Other padding: from the last key to the first, or as much of it as there were real ones where it is counted."""
+        return ~is_real.flip(1) if self.counts_keys else is_real.flip(1)
 
     def visible(self, x: MultiHeadInputs) -> Tensor:
         """What each query may attend to, all told."""
@@ -370,7 +330,10 @@ class MultiHeadSubject(OfSomeLength, WeightedModule):
     def some_keys(self, x: MultiHeadInputs) -> Tensor:
         """Some keys (kv_len,), the same for all sequences: at least one of them, and not all where there are two."""
         kv_len, first = x.keys.shape[1], self.anchor(x.case)
-        kept = torch.rand(kv_len, generator=x.generator("some keys")) < 0.5
+        drawn = torch.rand(kv_len, generator=x.generator("some keys"))
+        if self.counts_keys:
+            return torch.arange(kv_len) < 1 + int(drawn[0] * (kv_len - 1))
+        kept = drawn < 0.5
         kept[first] = True
         kept[(first + 1) % kv_len] = kv_len == 1
         return kept

@@ -8,6 +8,7 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.modules.multi_head.bounds import output_bound
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
+from headcheck.modules.multi_head.oracle import with_bias
 from headcheck.modules.multi_head.subject import MultiHeadSubject
 
 Build = Callable[[MultiHeadCase, MultiHeadSubject], MultiHeadInputs]
@@ -54,3 +55,14 @@ def agrees_with(subject: MultiHeadSubject, x: MultiHeadInputs, exact: Tensor) ->
         return not within(subject(x), exact, output_bound(x, subject.found.unit)).broken
     except (SubjectRaised, LawBroken, NotApplicable):
         return None
+
+
+def is_read(subject: MultiHeadSubject, x: MultiHeadInputs, kind: str, agreed: bool | None) -> bool:
+    """Whether a kind of mask is one that the module means to read: booleans, unless it adds them as numbers."""
+    if agreed or agreed is None or kind == "additive":
+        return bool(agreed)
+    block = subject.found.true_means if x.is_real is None else subject.found.key_true_means
+    seen = x.visible()
+    whole = subject.visible(x.nothing_hidden().but(is_real=None))
+    exact = with_bias(x, (seen if block == "keep" else ~seen).double(), whole)
+    return within(subject(x), exact, output_bound(x, subject.found.unit)).broken

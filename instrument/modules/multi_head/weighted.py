@@ -14,6 +14,7 @@ from headcheck.calling import REFUSALS, SubjectRaised, kind_of, refused_on_purpo
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import copy_of, in_format
+from headcheck.modules.masks import LENGTHS
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
@@ -44,6 +45,8 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         self._made: dict[tuple[int, int], str] = {}
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.places = {name: self._keyword(name) for name in self.places}
+        if not self.places["key_mask"]:
+            self.places["key_mask"], self.places["lengths"] = self.places["lengths"], None
         self._pristine = self.module
         self._begun: MultiHeadInputs | None = None
         self._loaded: dict[str, Tensor] | None = None
@@ -205,9 +208,14 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         """These inputs, and all that laws make of them, are given to a module of their own."""
         self._begun, self._loaded, self._places = x, None, None
 
+    @property
+    def counts_keys(self) -> bool:
+        """Whether it is told how many keys of each sequence are real, and not which."""
+        return self.places["key_mask"] in LENGTHS
+
     def anchor(self, case: MultiHeadCase) -> int:
         """A key that every query of a case sees."""
-        first = self.declaration.causal or case.mask in ("causal", "banded")
+        first = self.declaration.causal or self.counts_keys or case.mask in ("causal", "banded")
         return 0 if first else case.seed % case.kv_len
 
     def _ready(self, x: MultiHeadInputs) -> None:
