@@ -1,7 +1,6 @@
 """Right code of tutorials and packages that was failed, or could not be called, or was given the wrong advice."""
 
 import functools
-import math
 import sys
 import types
 from typing import Any
@@ -289,76 +288,6 @@ def test_no_law_asks_for_gradients_that_are_declared_to_be_none() -> None:
 
     declared = headcheck.CausalLM(Writing, positions=False, gradients=False)
     assert quick(declared, laws="gradients").broken == []
-
-
-class Lengths(nn.Module):
-    """Its padding is said by how many states of each sequence are real, or by None, which has to be given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention, self.norm = nn.MultiheadAttention(16, 4, batch_first=True), nn.LayerNorm(16)
-
-    def hidden(self, length: int, valid_lens: Tensor) -> Tensor:
-        return torch.arange(length) >= valid_lens[:, None]
-
-    def forward(self, x: Tensor, valid_lens: Tensor | None) -> Tensor:
-        hidden = None if valid_lens is None else self.hidden(x.shape[1], valid_lens)
-        return self.norm(x + self.attention(x, x, x, key_padding_mask=hidden)[0])  # type: ignore[no-any-return]
-
-
-class OneTooLong(Lengths):
-    def hidden(self, length: int, valid_lens: Tensor) -> Tensor:
-        return torch.arange(length) > valid_lens[:, None]
-
-
-def test_lengths_say_what_is_padding() -> None:
-    """As in Dive into Deep Learning: padding stands behind each sequence, and is judged."""
-    right = quick(headcheck.Encoder(Lengths), laws="padding")
-    assert right.conforms
-    assert hinted(right, "valid_lens is given as lengths (batch,)")
-    assert not quick(headcheck.Encoder(OneTooLong), laws="padding").conforms
-
-
-def test_lengths_that_a_multi_head_module_asks_for_may_be_none() -> None:
-    """Where they are refused it is judged without them, and a note says so."""
-
-    class Told(Heads):
-        def forward(self, query: Tensor, key: Tensor, value: Tensor, valid_lens: Any) -> Tensor:  # type: ignore[override]
-            assert valid_lens is None
-            return self.attended(query, key, value, None)
-
-    verdict = quick(Told, role="multi_head_attention", laws="accuracy")
-    assert verdict.conforms
-    assert hinted(verdict, "valid_lens is left at None")
-
-
-class CountedHeads(Heads):
-    """How many keys are real comes under a name that may mean other things."""
-
-    more = 0
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, seq_lens: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        seen = None if seq_lens is None else torch.arange(key.shape[1]) < (seq_lens + self.more)[:, None]
-        return self.attended(query, key, value, seen)
-
-    def hidden(self, scores: Tensor, mask: Any) -> Tensor:
-        return scores if mask is None else scores.masked_fill(~mask[:, None, None], -math.inf)
-
-
-class CountedOneTooFar(CountedHeads):
-    more = 1
-
-
-def test_lengths_of_keys_are_given_to_a_multi_head_module() -> None:
-    """Where they count the keys; where a plain call is wrong, and the name leaves it open, once that is declared."""
-    right = quick(CountedHeads, role="multi_head_attention", laws="padding")
-    assert right.conforms
-    assert hinted(right, "seq_lens (batch,) is how many keys of each sequence are real")
-    open_ = quick(CountedOneTooFar, role="multi_head_attention", laws="padding")
-    assert open_.broken == []
-    assert hinted(open_, "--declare arguments.key_mask=seq_lens")
-    said = headcheck.MultiHeadAttention(CountedOneTooFar, arguments={"key_mask": "seq_lens"})
-    assert not quick(said, laws="padding").conforms
 
 
 def test_channels_are_those_that_the_class_takes_by_default() -> None:

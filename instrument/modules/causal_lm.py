@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headcheck.modules import token_caches, token_hints
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import CAUSAL, ROWS, WITH_CAUSAL
+from headcheck.modules.masks import CAUSAL, LENGTHS, ROWS, WITH_CAUSAL
 from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import first_in
 from headcheck.modules.role import ModuleRole
@@ -68,7 +68,7 @@ class CausalLM(TokenDeclaration):
             "attention_mask",
             "src_key_padding_mask",
             *("key_padding_mask", "padding_mask", "pad_mask"),
-            *("src_mask", *OF_ATTENTION, "mask"),
+            *("src_mask", *OF_ATTENTION, "mask", *LENGTHS),
         ),
         "position_ids": ("position_ids",),
         "targets": ("targets", "labels", "target"),

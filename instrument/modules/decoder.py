@@ -13,6 +13,8 @@ from headcheck.modules.masks import (
     CAUSAL_ALONE,
     LENGTHS,
     LOOK_AHEAD,
+    OF_SOURCE,
+    OF_TARGET,
     ROWS,
     SQUARE,
     WITH_CAUSAL,
@@ -60,6 +62,7 @@ class Decoder(States):
             "may_attend",
             *WITH_CAUSAL,
             "mask",
+            *OF_TARGET,
             *LENGTHS,
         ),
         "memory_is_real": (
@@ -74,6 +77,7 @@ class Decoder(States):
             "context_mask",
             "src_mask",
             "padding_mask",
+            *OF_SOURCE,
         ),
         CAUSAL: OWN_NAMES,
     }

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
-from headcheck.modules.masks import LENGTHS, ROWS
+from headcheck.modules.masks import LENGTHS, OF_SOURCE, ROWS
 from headcheck.modules.state_hints import causal_hint
 from headcheck.modules.states import StateInputs, States, StatesCase, StatesSubject
 from headcheck.modules.states_role import StatesRole, ragged
@@ -51,6 +51,7 @@ class Encoder(States):
             "src_mask",
             "mask",
             *LENGTHS,
+            *OF_SOURCE,
         ),
     }
 

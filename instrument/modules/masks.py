@@ -26,9 +26,29 @@ KINDS: tuple[MaskKind, ...] = ("boolean", "number")
 """The kinds that are tried; an additive mask must be declared, since many modules take it for numbers."""
 LENGTHS = (
     *("valid_lens", "valid_len", "valid_length", "lengths", "input_lengths"),
-    *("seq_lens", "seq_lengths", "src_lens", "src_lengths", "x_lens", "ilens"),
+    *("seq_lens", "seq_lengths", "x_lens", "ilens"),
 )
 """Names of what says how many of each sequence are real, from the first on (d2l, espnet)."""
+OF_SOURCE = (
+    *("src_lens", "src_lengths", "src_valid_lens", "src_valid_len", "source_lens", "source_lengths"),
+    *(
+        "enc_valid_lens",
+        "enc_lens",
+        "encoder_lengths",
+        "memory_lens",
+        "memory_lengths",
+        "memory_valid_lens",
+        "hlens",
+    ),
+)
+"""Names of such lengths that are of a source, or of what an encoder makes of it."""
+OF_TARGET = (
+    *("tgt_lens", "tgt_lengths", "tgt_valid_lens", "tgt_valid_len", "trg_lens", "trg_lengths"),
+    *("target_lens", "target_lengths", "dec_valid_lens", "dec_lens", "ys_in_lens"),
+)
+"""And of a target."""
+COUNTS = {*LENGTHS, *OF_SOURCE, *OF_TARGET}
+"""The names of all of them."""
 ROWS = 7
 """Sequences in a call that shows how a mask is taken: as many heads, along which it could be broadcast, are not usual."""
 LOOK_AHEAD = "look_ahead_mask"
@@ -75,7 +95,9 @@ class MaskForm:
         return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
 
     def with_causal(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
-        """The mask with the causal one in it, of a rank of SQUARE."""
+        """The mask with the causal one in it, of a rank of SQUARE. NotApplicable: it is of lengths."""
+        if self.kind == "lengths":
+            raise NotApplicable("takes lengths, which hold no causal mask")
         length = is_real.shape[1]
         seen = torch.ones(length, length, dtype=torch.bool).tril()
         if self.rank > min(SQUARE):
@@ -128,7 +150,7 @@ def forms_to_try(
     said: Any, keyword: str, ranks: Sequence[int] = RANKS, beside: Iterable[str] = ()
 ) -> Iterator[MaskForm]:
     """The forms that a mask of that name, with others beside it, may have: as the declaration says, where it does."""
-    if keyword in LENGTHS:
+    if keyword in COUNTS:
         return iter([MaskForm(1, "lengths", real_is_true=True)])
     polarity = real_is_true(keyword, said.true_means, beside)
     kinds = (said.mask_kind,) if said.mask_kind else KINDS

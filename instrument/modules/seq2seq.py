@@ -13,7 +13,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules import pair_hints
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import CAUSAL, ROWS, WITH_CAUSAL
+from headcheck.modules.masks import CAUSAL, LENGTHS, OF_SOURCE, OF_TARGET, ROWS, WITH_CAUSAL
 from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
@@ -67,6 +67,8 @@ class Seq2Seq(TokenDeclaration):
             "attention_mask",
             "source_mask",
             "src_mask",
+            *OF_SOURCE,
+            *LENGTHS,
         ),
         "target_is_real": (
             "target_is_real",
@@ -75,9 +77,10 @@ class Seq2Seq(TokenDeclaration):
             "decoder_attention_mask",
             *("tgt_padding_mask", "tgt_pad_mask"),
             *WITH_CAUSAL,
+            *OF_TARGET,
         ),
         "memory_is_real": ("memory_is_real", "memory_key_padding_mask", "dec_padding_mask", "memory_mask"),
-        "target": ("decoder_input_ids",),
+        "target": ("decoder_input_ids", "prev_output_tokens"),
         CAUSAL: OWN_NAMES,
     }
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from headcheck.declarations import Declaration, EmptyRows
-from headcheck.modules.masks import LENGTHS
+from headcheck.modules.masks import LENGTHS, OF_SOURCE
 
 Weights = Mapping[str, Tensor]
 """w_q, w_k, w_v, w_o of shape (out, in), as in nn.Linear, and b_q, b_k, b_v, b_o where there are biases."""
@@ -82,7 +82,7 @@ class MultiHeadAttention(Declaration):
             *("encoder_attention_mask", "cross_attention_mask", "cross_attn_mask", "context_mask"),
             *("memory_mask", "enc_mask"),
         ),
-        "lengths": LENGTHS,
+        "lengths": (*LENGTHS, *OF_SOURCE),
         "is_causal": ("is_causal", "causal"),
         "need_weights": (
             *("need_weights", "return_weights", "return_attention", "output_attentions"),

@@ -14,7 +14,7 @@ from headcheck.calling import REFUSALS, SubjectRaised, kind_of, refused_on_purpo
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.modules.copying import copy_of, in_format
-from headcheck.modules.masks import LENGTHS
+from headcheck.modules.masks import COUNTS
 from headcheck.modules.multi_head.cases import MultiHeadCase, MultiHeadInputs
 from headcheck.modules.multi_head.conventions import MultiHeadAttention
 from headcheck.modules.multi_head.projections import Layout, Place, fits, found_projections
@@ -211,7 +211,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
     @property
     def counts_keys(self) -> bool:
         """Whether it is told how many keys of each sequence are real, and not which."""
-        return self.places["key_mask"] in LENGTHS
+        return self.places["key_mask"] in COUNTS
 
     def anchor(self, case: MultiHeadCase) -> int:
         """A key that every query of a case sees."""
