@@ -361,6 +361,22 @@ def test_a_parameter_that_is_not_recognised_is_told() -> None:
     assert found(headcheck.probe(declared))["true_means"] == "block"
 
 
+def test_of_a_mask_with_torchs_name_it_is_told_what_true_says() -> None:
+    """key_padding_mask is True at padding: with both declarations that the note names, it conforms."""
+
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        hidden = None if key_padding_mask is None else ~key_padding_mask[:, None, None]
+        return scaled_dot_product_attention(query, key, value, hidden)
+
+    tiny = Profile("tiny", seeded=6, drawn=2)
+    cure = "--declare arguments.attn_mask=key_padding_mask --declare true_means=block"
+    assert any(cure in note for note in headcheck.verify(attention, profile=tiny, laws="right-form").notes)
+    declared = headcheck.Attention(attention, arguments={"attn_mask": "key_padding_mask"}, true_means="block")
+    assert headcheck.verify(declared, profile=tiny, laws="masks", dtype="float32").conforms
+
+
 def test_an_argument_declared_under_a_name_that_is_none_is_refused() -> None:
     """In one line, with the names that there are; a function and a module of any role alike."""
     declared = headcheck.Attention(unknown_mask, arguments={"attn_mask": "hidden"})

@@ -146,7 +146,8 @@ def unrecognised_note(trial: AttentionSubject) -> str:
         said = Hint(f"{said}; if {widths[0]} is the width of a window, {cure}")
     if "attn_mask" in trial.arguments or len(masks) != 1:
         return said
-    return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}"
+    meaning = " --declare true_means=block" if masks[0].endswith("key_padding_mask") else ""  # Torch's name.
+    return f"{said}; if {masks[0]} is the mask, --declare arguments.attn_mask={masks[0]}{meaning}"
 
 
 def any_keyword_note(trial: AttentionSubject) -> str:
