@@ -56,6 +56,10 @@ WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask", LOOK_AHEAD)
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
 CAUSAL = "causal_mask"
 """The argument that takes the causal mask beside one of what is padding."""
+HOLD_CAUSAL = (*WITH_CAUSAL, CAUSAL)
+"""Masks of a language model that hold the causal one where they are asked for."""
+OF_ATTENTION = (*HOLD_CAUSAL, "attn_mask")
+"""Masks of a language model that need not say what is padding."""
 CAUSAL_BESIDE = ("causal_mask", "subsequent_mask", "future_mask", "self_attn_mask", "attn_mask")
 """Names of a causal mask that stands beside one of what is padding, as those of WITH_CAUSAL may."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")

@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "tying",
+    "generation",
     "targets",
     "start",
     "layers",
