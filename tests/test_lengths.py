@@ -81,6 +81,66 @@ def test_lengths_of_keys_are_given_to_a_multi_head_module() -> None:
     assert not quick(said, laws="padding").conforms
 
 
+class FillsTheBatch(CountedHeads):
+    """The mask is as long as the longest sequence, as espnet's make_pad_mask has it."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, seq_lens: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        longest = None if seq_lens is None else int(seq_lens.max())
+        seen = None if seq_lens is None else torch.arange(longest) < seq_lens[:, None]
+        return self.attended(query, key, value, seen)
+
+
+class OfTheQueries(CountedHeads):
+    """Lengths of the queries, whose rows behind are zeros."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, valid_lens: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        found = self.attended(query, key, value, None)
+        return found if valid_lens is None else found * ~_behind(valid_lens, query)[..., None]
+
+
+class BesideAMaskOfTheMemory(CountedHeads):
+    """Attention to a memory alone, of which both a mask and lengths may be given."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor, memory_mask: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
+        seen = None if lengths is None else ~_behind(lengths, memory)
+        if memory_mask is not None:
+            seen = memory_mask if seen is None else memory_mask & seen
+        return self.attended(x, memory, memory, seen)
+
+
+def test_lengths_that_do_not_count_keys_are_left_out() -> None:
+    """Where no sequence fills the batch they raise; where they are of the queries that can be declared."""
+    verdict = quick(FillsTheBatch, role="multi_head_attention", laws="accuracy")
+    assert verdict.conforms
+    assert hinted(verdict, "seq_lens is left at None")
+    wrong = quick(OfTheQueries, role="multi_head_attention", laws="padding")
+    assert wrong.broken
+    assert hinted(wrong, "--declare key_masks=()")
+    assert quick(headcheck.MultiHeadAttention(OfTheQueries, key_masks=()), laws="accuracy").conforms
+
+
+def test_a_mask_of_the_memory_is_judged_beside_lengths() -> None:
+    """Lengths take no mask's place."""
+    verdict = quick(BesideAMaskOfTheMemory, role="multi_head_attention", laws="masks/masked-keys")
+    assert verdict.conforms
+
+
+def test_no_sequence_of_no_keys_is_given_unless_that_is_declared() -> None:
+    """Lengths of zero may be refused, and give what they give."""
+
+    class Refuses(CountedHeads):
+        def forward(
+            self, query: Tensor, key: Tensor, value: Tensor, seq_lens: Tensor | None = None
+        ) -> Tensor:  # type: ignore[override]
+            if seq_lens is not None and bool((seq_lens == 0).any()):
+                raise ValueError("an empty sequence")
+            return super().forward(query, key, value, seq_lens)
+
+    assert quick(Refuses, role="multi_head_attention", laws=("masks", "memory")).broken == []  # type: ignore[arg-type]
+
+
 class Reading(nn.Module):
     """One layer of decoder; `more` memories are seen than there are."""
 

@@ -204,7 +204,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         channels = (
             (said.channels,)
             if said.channels
-            else (*self._named(CHANNEL_NAMES), *self._usual(CHANNEL_NAMES), 3, 1)
+            else (*self._named(CHANNEL_NAMES), 3, 1, *self._usual(CHANNEL_NAMES))
         )
         if said.channels is None and first is not None:
             channels = (first.in_channels,)
@@ -213,7 +213,7 @@ class VisionSubject(ModuleSubject[ImageInputs]):
         sizes = (
             (said.image_size,)
             if said.image_size
-            else (*self._named(SIZE_NAMES), *self._usual(SIZE_NAMES), *usual)
+            else (*self._named(SIZE_NAMES), *usual, *self._usual(SIZE_NAMES))
         )
         problem = ""
         for size in dict.fromkeys(map(_pair, sizes)):

@@ -327,7 +327,7 @@ def a_query_without_keys_in_one_head_has_the_others(
 def _dead(attention: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInputs:
     dead = without_keys(attention, x)
     if dead is None:
-        raise NotApplicable("takes no mask")
+        raise NotApplicable("takes no mask, or lengths above zero alone")
     return dead
 
 

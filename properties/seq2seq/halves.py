@@ -1,5 +1,6 @@
 """Encoder and decoder one after the other are the whole."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -43,14 +44,16 @@ def a_memory_serves_many_times(model: Seq2SeqSubject, x: PairInputs) -> Comparis
     guards="The mask or the keys of the source that was encoded last, taken for those of the memory.",
     needs=("halves",),
 )
-def a_memory_is_decoded_whatever_was_encoded_since(model: Seq2SeqSubject, x: PairInputs) -> Comparison:
-    """A memory gives the same logits once another source was encoded."""
+def a_memory_is_decoded_whatever_was_encoded_since(
+    model: Seq2SeqSubject, x: PairInputs
+) -> Iterator[Comparison]:
+    """A memory gives the same logits once another source was encoded, be it as long or longer."""
     memory = model.memory(x.source)
     first = model.decoded(x.target, memory)
-    model.memory(model.another(x).source)
-    return model.unchanged(
-        model.decoded(x.target, memory), first, x, "logits, once another source was encoded"
-    )
+    for other in (model.another(x).source, (x.source + 1) % model.source_vocab):
+        model.memory(other)
+        found = model.decoded(x.target, memory)
+        yield model.unchanged(found, first, x, "logits, once another source was encoded")
 
 
 @law(

@@ -13,7 +13,6 @@ ALONE = "padding/a-padded-batch-gives-what-each-sequence-gives-alone"
 
 @right(
     "valid_lens says how many keys of each sequence are real; to the others a large number is given.",
-    empty_rows="mean",
 )
 class Counted(Plain):
     def forward(  # type: ignore[override]

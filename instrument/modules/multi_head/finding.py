@@ -72,7 +72,8 @@ def _layout(build: Build, subject: MultiHeadSubject) -> Layout:
 
 def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
     places, declared, found = subject.places, subject.declaration, subject.found
-    if not (places["attn_mask"] or places["key_mask"]) and subject.required("key"):
+    said = places["attn_mask"] or (places["key_mask"] and not subject.counts_keys)
+    if not said and subject.required("key"):
         # Attention to another sequence alone, and its only mask.
         places["attn_mask"], places["cross_mask"] = places["cross_mask"], None
     place = places["attn_mask"]
@@ -244,6 +245,8 @@ def without_keys(subject: MultiHeadSubject, x: MultiHeadInputs) -> MultiHeadInpu
         return x.masked(seen).but(is_real=None)
     real = torch.ones(len(x.query), x.keys.shape[1], dtype=torch.bool)
     real[-1] = False
+    if subject.counts_keys and subject.declaration.empty_rows in (None, "undefined"):
+        return None  # A length of zero is no sequence, and may be refused.
     if subject.has("key_mask"):
         return x.masked(None).but(is_real=real)
     if subject.has("attn_mask"):

@@ -27,7 +27,8 @@ def find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
         return
     if subject.counts_keys:
         found.key_masks = (LENGTHS_OF_KEYS,)
-        if not _counts_keys(build, subject, asserted=place in COUNT_KEYS or "key_mask" in declared.arguments):
+        meant = place in COUNT_KEYS or "key_mask" in declared.arguments
+        if declared.key_masks == () or not _counts_keys(build, subject, asserted=meant):
             subject.places["key_mask"], subject.places["lengths"] = None, place
         return
     named = "block" if place == "key_padding_mask" else "keep"
@@ -51,19 +52,25 @@ def find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
 
 
 def _counts_keys(build: Build, subject: MultiHeadSubject, *, asserted: bool) -> bool:
-    """Whether it takes how many keys are real: a plain call is right, or wrong where that is what is meant.
+    """Whether it takes how many keys are real: plain calls are right, or wrong where that is what is meant.
 
-    In self-attention what stands behind a sequence may be anything: then its queries are not answered as keys are.
+    Not where the longest sequence must fill the batch, nor where queries behind a sequence of self-attention are
+    answered otherwise than others.
     """
     x = trial(build, subject, padding=True)
-    try:
-        given, exact, bound = subject(x), subject.exact(x), output_bound(x, subject.found.unit)
-    except (SubjectRaised, LawBroken, NotApplicable):
-        return False
-    right = not within(given, exact, bound).broken
-    if right or x.key is not None or x.is_real is None:
-        return right or asserted
-    return asserted and within(torch.where(x.is_real[..., None], given, exact), exact, bound).broken
+    assert x.is_real is not None
+    right, last = True, torch.arange(x.is_real.shape[1]) == x.is_real.shape[1] - 1
+    for real in (x.is_real, x.is_real & ~last):
+        each = x.but(is_real=real)
+        try:
+            given, exact, bound = subject(each), subject.exact(each), output_bound(each, subject.found.unit)
+        except (SubjectRaised, LawBroken, NotApplicable):
+            return False
+        right = right and not within(given, exact, bound).broken
+        seen = given if x.key is not None else torch.where(real[..., None], given, exact)
+        if not right and not (asserted and within(seen, exact, bound).broken):
+            return False
+    return True
 
 
 def _meaning_of_keys(build: Build, subject: MultiHeadSubject, usual: str) -> str:
@@ -95,7 +102,10 @@ def notes_of_key_mask(subject: MultiHeadSubject) -> Iterator[str]:
     """What was found, in words."""
     name, lengths = subject.places["key_mask"], subject.places["lengths"]
     if subject.counts_keys:
-        yield f"{name} (batch,) is how many keys of each sequence are real"
+        yield (
+            f"{name} (batch,) is how many keys of each sequence are real; where it says something else, "
+            "--declare key_masks=()"
+        )
     elif name:
         yield f"{name} is {' or '.join(subject.found.key_masks)}; True means {subject.found.key_true_means}"
     if lengths:

@@ -302,9 +302,11 @@ class MultiHeadSubject(OfSomeLength, DroppingModule):
         return within(observed, expected, self.bound(x) + self.bound(other))
 
     def another(self, x: MultiHeadInputs) -> MultiHeadInputs:
-        """A call with one query more, other numbers, and no masks; or the same call with other padding."""
+        """A call with one query more, other numbers, and no masks; or the same call with padding, or with other."""
         batch, q_len, d_model = x.query.shape
-        if x.is_real is not None and x.case.seed % 2:
+        if x.case.seed % 2 and self.has("key_mask"):
+            if x.is_real is None:
+                return x.but(is_real=self.some_keys(x).expand(batch, -1))
             turned = self.turned(x.is_real)
             return x.but(is_real=turned | (torch.arange(turned.shape[1]) == self.anchor(x.case)))
         longer = x.random("another", batch, q_len + 1, d_model)
@@ -312,7 +314,9 @@ class MultiHeadSubject(OfSomeLength, DroppingModule):
 
     def turned(self, is_real: Tensor) -> Tensor:
         """Other padding: from the last key to the first, or as much of it as there were real ones where it is counted."""
-        return ~is_real.flip(1) if self.counts_keys else is_real.flip(1)
+        if self.counts_keys:
+            return ~is_real.flip(1) | (torch.arange(is_real.shape[1]) == 0)
+        return is_real.flip(1)
 
     def visible(self, x: MultiHeadInputs) -> Tensor:
         """What each query may attend to, all told."""

@@ -45,7 +45,7 @@ class WeightedModule(ModuleSubject[MultiHeadInputs]):
         self._made: dict[tuple[int, int], str] = {}
         super().__init__(declaration, dtypes=dtypes, device=device)
         self.places = {name: self._keyword(name) for name in self.places}
-        if not self.places["key_mask"]:
+        if self.places["key_mask"] in (None, self.places["lengths"]):
             self.places["key_mask"], self.places["lengths"] = self.places["lengths"], None
         self._pristine = self.module
         self._begun: MultiHeadInputs | None = None
