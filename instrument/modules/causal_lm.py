@@ -283,7 +283,7 @@ class CausalLMSubject(GeneratingSubject[TokenInputs]):
         shape = len(x.tokens), self.classes
         cotangent = torch.randn(shape, generator=x.generator("cotangent"), dtype=torch.float64)
         return self.gradient_of_table(
-            lambda: self.output(x)[:, place], [self.table], tuple(x.tokens.shape), cotangent
+            lambda: self.output(x)[:, place], [self.table], self.given(x.tokens), cotangent
         )
 
     def masks(self, is_real: Tensor | None, new: int) -> dict[str, Tensor | None]:

@@ -251,7 +251,7 @@ class Seq2SeqSubject(TokenSubject[PairInputs]):
         shape = len(x.target), self.classes
         cotangent = torch.randn(shape, generator=x.generator("cotangent"), dtype=torch.float64)
         return self.gradient_of_table(
-            lambda: self.output(x)[:, place], self._read[-1:], tuple(x.target.shape), cotangent
+            lambda: self.output(x)[:, place], self._read[-1:], self.given(x.target), cotangent
         )
 
     @cached_property

@@ -127,14 +127,34 @@ class TokenDeclaration(Stacked):
 
 @dataclass
 class Traced:
-    """What came out of the embeddings in one call, in order, each a leaf of its own."""
+    """What came out of the embeddings in one call, in order, each a leaf of its own, and what they had read."""
 
     seen: list[Tensor] = field(default_factory=list)
+    read: list[Any] = field(default_factory=list)
 
     def hook(self, module: nn.Module, given: Any, embedded: Tensor) -> Tensor:
         """To be registered as a forward hook."""
         self.seen.append(embedded.detach().requires_grad_())
+        self.read.append(given[0] if given else None)
         return self.seen[-1].clone()  # A module may go on with it in place, which a leaf refuses.
+
+    def of(self, tokens: Tensor) -> tuple[Tensor, bool] | None:
+        """The last vectors of these tokens (batch, length), and whether they are (length, batch, width).
+
+        Where a table read something made of them, those of their shape. None: there are none, or it cannot be told.
+        """
+        turned = tokens.t()
+        if torch.equal(tokens, turned) and len(tokens) > 1:
+            return None
+        upright = [isinstance(each, Tensor) and torch.equal(each, tokens) for each in self.read]
+        askew = [isinstance(each, Tensor) and torch.equal(each, turned) for each in self.read]
+        shaped = [tuple(each.shape[:-1]) == tuple(tokens.shape) for each in self.seen]
+        for found, is_turned in ((upright, False), (askew, True), (shaped, False)):
+            if any(found):
+                return next(
+                    each for each, one in zip(self.seen[::-1], found[::-1], strict=True) if one
+                ), is_turned
+        return None
 
 
 class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
@@ -307,10 +327,10 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
         self,
         logits: Callable[[], Tensor],
         tables: list[nn.Embedding],
-        shape: tuple[int, ...],
+        tokens: Tensor,
         cotangent: Tensor,
     ) -> Tensor:
-        """Of the logits, weighed by `cotangent`, with respect to the vector of each token of that shape."""
+        """Of the logits, weighed by `cotangent`, with respect to the vector of each of these tokens (batch, length)."""
         traced = Traced()
         handles = [table.register_forward_hook(traced.hook) for table in tables]
         try:
@@ -318,14 +338,14 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
         finally:
             for handle in handles:
                 handle.remove()
-        shaped = [each for each in traced.seen if tuple(each.shape[:-1]) == shape]
-        if not shaped or not found.requires_grad:
+        vectors = traced.of(tokens)
+        if vectors is None or not found.requires_grad:
             raise NotApplicable("the embedding gives no vector for each token, or carries no gradient")
         gradient: Tensor
         (gradient,) = self.clock.call(
-            torch.autograd.grad, found, [shaped[-1]], cotangent.to(found), materialize_grads=True
+            torch.autograd.grad, found, [vectors[0]], cotangent.to(found), materialize_grads=True
         )
-        return gradient.cpu()
+        return (gradient.transpose(0, 1) if vectors[1] else gradient).cpu()
 
     def by_variants(self, call: Callable[[], Tensor]) -> Iterator[Comparison]:
         """What `call` gives, by each variant of the module against the module as it is, but for the noise of both."""
