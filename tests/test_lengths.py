@@ -185,13 +185,15 @@ class Pair(Reading):
         return self.head(self.read(self.embedded(prev_output_tokens), memory, src_lengths))  # type: ignore[no-any-return]
 
 
-class Model(Pair):
-    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        later = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu(1)
-        hidden = None if lengths is None else _behind(lengths, tokens).roll(-self.more, 0)
-        return self.head(  # type: ignore[no-any-return]
-            self.encoder(self.embedded(tokens), src_mask=later, src_key_padding_mask=hidden)
-        )
+class MustFill(Pair):
+    """Its mask is as long as the longest source, as espnet's make_pad_mask has it."""
+
+    def forward(  # type: ignore[override]
+        self, src: Tensor, tgt: Tensor, src_lens: Tensor | None = None
+    ) -> Tensor:
+        if src_lens is not None and int(src_lens.max()) < src.shape[1]:
+            raise RuntimeError("The size of tensor a must match the size of tensor b")
+        return super().forward(src, src_lens, tgt)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -199,16 +201,22 @@ class Model(Pair):
     [
         (Decoder, headcheck.Decoder, "src_lens"),
         (Pair, headcheck.Seq2Seq, "src_lengths"),
-        (Model, headcheck.CausalLM, "lengths"),
     ],
 )
 def test_lengths_are_given_to_larger_modules(module: Any, declaration: Any, argument: str) -> None:
-    """Those of a memory to a decoder, of a source to a pair, of the tokens to a model; and what is wrong is seen."""
+    """Those of a memory to a decoder, and of a source to a pair; what is wrong is seen."""
     right = quick(declaration(module), laws=("padding", "memory"))  # type: ignore[arg-type]
     assert right.conforms
     assert hinted(right, f"{argument} is given as lengths (batch,)")
     wrong = type("Wrong", (module,), {"more": 1})
     assert quick(declaration(wrong), laws=("padding", "memory")).broken  # type: ignore[arg-type]
+
+
+def test_lengths_that_must_fill_the_batch_are_left_out() -> None:
+    """They are not asked for, and a note says so."""
+    verdict = quick(headcheck.Seq2Seq(MustFill), laws=("padding", "batch"))  # type: ignore[arg-type]
+    assert verdict.broken == []
+    assert hinted(verdict, "src_lens is taken for no mask of padding")
 
 
 def test_lengths_hold_no_causal_mask() -> None:

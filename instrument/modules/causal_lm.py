@@ -9,19 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.modules import token_caches, token_hints
-from headcheck.modules.generating import MISSING, GeneratingSubject
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import CAUSAL, HOLD_CAUSAL, LENGTHS, OF_ATTENTION, ROWS
+from headcheck.modules.masks import CAUSAL, ROWS, WITH_CAUSAL
 from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import first_in
 from headcheck.modules.role import ModuleRole
 from headcheck.modules.settling import settled_masks
 from headcheck.modules.subject import ModuleCase, ModuleInputs, problem_of
-from headcheck.modules.tokens import TokenDeclaration, other_tokens
+from headcheck.modules.tokens import TokenDeclaration, TokenSubject, other_tokens
 from headcheck.recipes import option
 from headcheck.reference import token_positions
 
 LONGEST = 65
+OF_CAUSALITY = (*WITH_CAUSAL, "causal_mask")
+OF_ATTENTION = (*OF_CAUSALITY, "attn_mask")
+"""Names of masks that hold the causal one where they are asked for, and of those that need not say what is padding."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ class CausalLM(TokenDeclaration):
     of them, to those of the place before."""
     own_cache: bool = True
     """Whether each generation has a cache of its own: not so where it stands in the module, one generation at a time."""
-    generates: bool = True
-    """Whether its own generate, where it can be called without drawing, writes the tokens of the largest logits."""
     forked_cache: bool = False
     """Whether a cache may be continued more than once, as beams and shared prompts are: no way on sees another's."""
 
@@ -68,7 +68,7 @@ class CausalLM(TokenDeclaration):
             "attention_mask",
             "src_key_padding_mask",
             *("key_padding_mask", "padding_mask", "pad_mask"),
-            *("src_mask", *OF_ATTENTION, "mask", *LENGTHS),
+            *("src_mask", *OF_ATTENTION, "mask"),
         ),
         "position_ids": ("position_ids",),
         "targets": ("targets", "labels", "target"),
@@ -112,7 +112,7 @@ class TokenInputs(ModuleInputs):
         return other_tokens(self.tokens, vocab, self.generator("other"))
 
 
-class CausalLMSubject(GeneratingSubject[TokenInputs]):
+class CausalLMSubject(TokenSubject[TokenInputs]):
     """Laws see tokens and logits."""
 
     MASKS = ("is_real",)
@@ -135,7 +135,6 @@ class CausalLMSubject(GeneratingSubject[TokenInputs]):
         "packed": "is not declared to take several documents in one sequence",
         "targets": "takes no targets",
         "loss": "gives another loss",
-        **MISSING,
     }
     with_targets = False
     """Whether all logits are given only where targets are (nanoGPT)."""
@@ -147,7 +146,7 @@ class CausalLMSubject(GeneratingSubject[TokenInputs]):
         """How it is given more tokens after those of a cache."""
         self._leave_the_callers_own()
         works = self.form_what_is_required(_plain(ROWS, 3))
-        asked = "is_real" in self.required and (self.places["is_real"] in HOLD_CAUSAL or not works)
+        asked = "is_real" in self.required and (self.places["is_real"] in OF_CAUSALITY or not works)
         given = asked if declaration.causal_mask is None else declaration.causal_mask
         if self.has_own_causal:
             self.settle_causal(lambda: token_hints.is_blind(self, _plain(2, 3)))
@@ -198,7 +197,8 @@ class CausalLMSubject(GeneratingSubject[TokenInputs]):
 
     def lacks(self, feature: str) -> str | None:
         if feature == "no_mask":
-            return self.FEATURES[feature] if self.has_own_causal or "is_real" in self.required else None
+            always = self.has_own_causal or "is_real" in self.required
+            return self.FEATURES[feature] if always else None
         if feature in ("table", "step"):
             return None if getattr(self, feature) is not None else self.FEATURES[feature]
         if feature == "padded_step":

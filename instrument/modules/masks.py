@@ -56,10 +56,6 @@ WITH_CAUSAL = ("tgt_mask", "trg_mask", "target_mask", LOOK_AHEAD)
 """Masks of a target that, where a module asks for them, hold the causal mask too."""
 CAUSAL = "causal_mask"
 """The argument that takes the causal mask beside one of what is padding."""
-HOLD_CAUSAL = (*WITH_CAUSAL, CAUSAL)
-"""Masks of a language model that hold the causal one where they are asked for."""
-OF_ATTENTION = (*HOLD_CAUSAL, "attn_mask")
-"""Masks of a language model that need not say what is padding."""
 CAUSAL_BESIDE = ("causal_mask", "subsequent_mask", "future_mask", "self_attn_mask", "attn_mask")
 """Names of a causal mask that stands beside one of what is padding, as those of WITH_CAUSAL may."""
 PADDING_IS_TRUE = ("key_padding_mask", "encoder_padding_mask")
@@ -97,6 +93,14 @@ class MaskForm:
         if self.kind == "number":
             return said.to(dtype)
         return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
+
+    def problem(self, subject: Any, x: Any, argument: str) -> Any:
+        """Why a call with that mask in this form fails, or None; of lengths also one in which none fills the batch."""
+        problem, real = problem_of(subject, x), getattr(x, argument)
+        if problem is not None or self.kind != "lengths":
+            return problem
+        short = real & (torch.arange(real.shape[1]) < real.shape[1] - 1)
+        return problem_of(subject, x.but(**{argument: short}))
 
     def with_causal(self, is_real: Tensor, dtype: torch.dtype) -> Tensor:
         """The mask with the causal one in it, of a rank of SQUARE. NotApplicable: it is of lengths."""

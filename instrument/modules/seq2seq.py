@@ -13,7 +13,7 @@ from headcheck.errors import SubjectError
 from headcheck.modules import pair_hints
 from headcheck.modules.copying import returned_by, takes_hooks
 from headcheck.modules.lengths import MARGIN
-from headcheck.modules.masks import CAUSAL, LENGTHS, OF_SOURCE, OF_TARGET, ROWS, WITH_CAUSAL
+from headcheck.modules.masks import CAUSAL, OF_SOURCE, OF_TARGET, ROWS, WITH_CAUSAL
 from headcheck.modules.own_causal import OWN_NAMES
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.role import ModuleRole
@@ -68,7 +68,6 @@ class Seq2Seq(TokenDeclaration):
             "source_mask",
             "src_mask",
             *OF_SOURCE,
-            *LENGTHS,
         ),
         "target_is_real": (
             "target_is_real",

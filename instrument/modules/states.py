@@ -302,7 +302,7 @@ class StatesSubject(OfSomeLength, OwnCausal[AnyStates]):
         tried = [each for x in calls for each in tried_with(self, x, x.but(**{name: None}))]
         for x, form in product(tried, self._forms(name)):
             self.forms[name] = form
-            problem = problem_of(self, x)
+            problem = form.problem(self, x, name)
             if problem is None:
                 yield f"{keyword} is given as {form}{', in every call' if name in self.always else ''}"
                 return

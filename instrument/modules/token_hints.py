@@ -11,7 +11,6 @@ from torch import Tensor
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import LOW_PRECISION
 from headcheck.errors import SubjectError
-from headcheck.modules.generating import GENERATE
 from headcheck.modules.settling import OF_CAUSALITY, of_unknown_masks
 from headcheck.signatures import left_at_defaults, not_recognised
 from headcheck.verdict import IF_MEANT, Hint
@@ -21,6 +20,8 @@ if TYPE_CHECKING:  # It imports this module.
 
 ALIKE = 1e-3
 """The share of the largest number up to which logits are alike: a wrong order of axes moves far more."""
+GENERATE = "generate"
+"""The method by which a language model of Hugging Face's kind makes more tokens."""
 OTHER = 4
 """A token that is not taken for padding."""
 LENGTH_FIRST = (
@@ -74,7 +75,8 @@ def settle_pad(subject: Any, reading: Callable[[Tensor], Any]) -> None:
 def unrecognised(subject: Any, inputs: int) -> list[str]:
     """Notes on what no law asks of: parameters after so many inputs, as those of a cache, and its own way to generate."""
     unknown = not_recognised(subject.function, [*subject.places.values(), *subject.left_at_none], inputs)
-    notes = _of_generate(subject) if callable(getattr(subject.module, GENERATE, None)) else []
+    generates = callable(getattr(subject.module, GENERATE, None))
+    notes = [f"its {GENERATE} is not judged: laws call the model itself"] if generates else []
     if not unknown:
         return notes
     said = left_at_defaults(unknown)
@@ -85,14 +87,6 @@ def unrecognised(subject: Any, inputs: int) -> list[str]:
         said = f"{said}; if {masks[0]} says what is padding, {cures}"
     of_cache = "step" in subject.FEATURES and not subject.has("step")
     return [*notes, f"{said}; if one is of a cache, declare step (docs/adapting.md)" if of_cache else said]
-
-
-def _of_generate(subject: Any) -> list[str]:
-    """How it is called, or that it is not."""
-    if GENERATE not in subject.FEATURES or not subject.has(GENERATE):
-        return [f"its {GENERATE} is not judged: laws call the model itself"]
-    said = ", ".join(f"{name}={value}" for name, value in subject.taking_the_likeliest.items())
-    return [f"its {GENERATE} is called with {said or 'nothing else'}, and draws nothing then"]
 
 
 def is_blind(subject: CausalLMSubject, plain: TokenInputs) -> bool:

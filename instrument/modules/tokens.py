@@ -276,7 +276,7 @@ class TokenSubject(OfSomeLength, OwnCausal[AnyInputs]):
         calls = tried_with(self, padded, padded.but(**dict.fromkeys(self.MASKS)))
         for x, form in product(calls, self._forms(argument)):
             self.forms[argument] = form
-            failed = problem_of(self, x)
+            failed = form.problem(self, x, argument)
             if failed is None:
                 return [f"{place} is given as {form}"]
         if argument in self.required:

@@ -2,7 +2,6 @@
 
 FAMILIES = (
     "tying",
-    "generation",
     "targets",
     "start",
     "layers",
