@@ -212,6 +212,17 @@ def test_lengths_are_given_to_larger_modules(module: Any, declaration: Any, argu
     assert quick(declaration(wrong), laws=("padding", "memory")).broken  # type: ignore[arg-type]
 
 
+class OfTheMemory(Reading):
+    def forward(self, x: Tensor, memory: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.read(x, memory, lengths)
+
+
+def test_lengths_of_a_decoder_are_of_the_memory_where_that_is_declared() -> None:
+    """They are taken for those of the targets otherwise."""
+    declared = headcheck.Decoder(OfTheMemory, arguments={"memory_is_real": "lengths"})
+    assert quick(declared, laws=("padding", "memory")).conforms  # type: ignore[arg-type]
+
+
 def test_lengths_that_must_fill_the_batch_are_left_out() -> None:
     """They are not asked for, and a note says so."""
     verdict = quick(headcheck.Seq2Seq(MustFill), laws=("padding", "batch"))  # type: ignore[arg-type]

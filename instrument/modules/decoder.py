@@ -134,7 +134,9 @@ class DecoderSubject(StatesSubject[DecoderInputs]):
 
     def place_masks(self) -> None:
         if self.places["memory_is_real"] == self.places["is_real"]:
-            self.places["memory_is_real"] = None
+            said = self.declaration.arguments
+            of_memory = "memory_is_real" in said and "is_real" not in said
+            self.places["is_real" if of_memory else "memory_is_real"] = None
         super().place_masks()
         if isinstance(self.module, self.TORCH):  # They are given it in any case.
             self.places[CAUSAL] = None
