@@ -138,7 +138,7 @@ def test_no_sequence_of_no_keys_is_given_unless_that_is_declared() -> None:
                 raise ValueError("an empty sequence")
             return super().forward(query, key, value, seq_lens)
 
-    assert quick(Refuses, role="multi_head_attention", laws=("masks", "memory")).broken == []  # type: ignore[arg-type]
+    assert quick(Refuses, role="multi_head_attention", laws=("masks", "memory")).broken == []
 
 
 class Reading(nn.Module):
@@ -193,7 +193,7 @@ class MustFill(Pair):
     ) -> Tensor:
         if src_lens is not None and int(src_lens.max()) < src.shape[1]:
             raise RuntimeError("The size of tensor a must match the size of tensor b")
-        return super().forward(src, src_lens, tgt)  # type: ignore[arg-type]
+        return super().forward(src, src_lens, tgt)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ class MustFill(Pair):
 )
 def test_lengths_are_given_to_larger_modules(module: Any, declaration: Any, argument: str) -> None:
     """Those of a memory to a decoder, and of a source to a pair; what is wrong is seen."""
-    right = quick(declaration(module), laws=("padding", "memory"))  # type: ignore[arg-type]
+    right = quick(declaration(module), laws=("padding", "memory"))
     assert right.conforms
     assert hinted(right, f"{argument} is given as lengths (batch,)")
     wrong = type("Wrong", (module,), {"more": 1})
-    assert quick(declaration(wrong), laws=("padding", "memory")).broken  # type: ignore[arg-type]
+    assert quick(declaration(wrong), laws=("padding", "memory")).broken
 
 
 class OfTheMemory(Reading):
@@ -220,12 +220,12 @@ class OfTheMemory(Reading):
 def test_lengths_of_a_decoder_are_of_the_memory_where_that_is_declared() -> None:
     """They are taken for those of the targets otherwise."""
     declared = headcheck.Decoder(OfTheMemory, arguments={"memory_is_real": "lengths"})
-    assert quick(declared, laws=("padding", "memory")).conforms  # type: ignore[arg-type]
+    assert quick(declared, laws=("padding", "memory")).conforms
 
 
 def test_lengths_that_must_fill_the_batch_are_left_out() -> None:
     """They are not asked for, and a note says so."""
-    verdict = quick(headcheck.Seq2Seq(MustFill), laws=("padding", "batch"))  # type: ignore[arg-type]
+    verdict = quick(headcheck.Seq2Seq(MustFill), laws=("padding", "batch"))
     assert verdict.broken == []
     assert hinted(verdict, "src_lens is taken for no mask of padding")
 

@@ -13,7 +13,7 @@ import headcheck
 from headcheck.verdict import Verdict
 
 
-def quick(subject: Any, laws: str, **asked: Any) -> Verdict:
+def quick(subject: Any, laws: str | tuple[str, ...], **asked: Any) -> Verdict:
     """The verdict of these laws in the quick profile."""
     return headcheck.verify(subject, laws=laws, profile="quick", **asked)
 

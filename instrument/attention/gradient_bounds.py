@@ -250,7 +250,9 @@ def _d_scores(
     cancelled = 2.0**-48 * (d_weights.exact.abs() + mean.abs())
     of_a_part = _seen(rows, d_weights.exact.abs()).amax(dim=-1, keepdim=True)
     factor = d_weights.error + mean_error + 3 * soft.unit * torch.maximum(mean.abs(), of_a_part)
-    at_most = torch.maximum(rows.top.abs(), rows.scores.abs()) + rows.log_sum_exp.abs()
+    # A score so low that its weight is nothing, as of a fill, does not come back at all.
+    low = torch.where(rows.weights > 0, rows.scores.abs(), 0.0)
+    at_most = torch.maximum(rows.top.abs(), low) + rows.log_sum_exp.abs()
     factor = factor + 3 * rounding.accumulate.unit * at_most * of_a_part
     if has_sink:
         # It may join at the end: then a mean over the keys alone cancels against what the sink takes of it.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headcheck.comparison import NotApplicable
+from headcheck.comparison import Failure, NotApplicable
 from headcheck.modules.subject import problem_of
 
 MaskKind = Literal["boolean", "number", "additive", "lengths"]
@@ -31,15 +31,8 @@ LENGTHS = (
 """Names of what says how many of each sequence are real, from the first on (d2l, espnet)."""
 OF_SOURCE = (
     *("src_lens", "src_lengths", "src_valid_lens", "src_valid_len", "source_lens", "source_lengths"),
-    *(
-        "enc_valid_lens",
-        "enc_lens",
-        "encoder_lengths",
-        "memory_lens",
-        "memory_lengths",
-        "memory_valid_lens",
-        "hlens",
-    ),
+    *("enc_valid_lens", "enc_lens", "encoder_lengths", "hlens"),
+    *("memory_lens", "memory_lengths", "memory_valid_lens"),
 )
 """Names of such lengths that are of a source, or of what an encoder makes of it."""
 OF_TARGET = (
@@ -94,7 +87,7 @@ class MaskForm:
             return said.to(dtype)
         return torch.zeros(said.shape, dtype=dtype).masked_fill(~said, torch.finfo(dtype).min)
 
-    def problem(self, subject: Any, x: Any, argument: str) -> Any:
+    def problem(self, subject: Any, x: Any, argument: str) -> Failure | None:
         """Why a call with that mask in this form fails, or None; of lengths also one in which none fills the batch."""
         problem, real = problem_of(subject, x), getattr(x, argument)
         if problem is not None or self.kind != "lengths":
