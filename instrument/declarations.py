@@ -7,7 +7,9 @@ documented behaviour of the torch function that it imitates.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from headcheck.arithmetic import MODELS, Arithmetic
 from headcheck.errors import SubjectError
@@ -113,8 +115,8 @@ class _Common:
 class Declaration(_Common):
     """A function with its conventions: what the declarations of all roles have in common.
 
-    A role's own declaration is a frozen dataclass under this one with the role's name as `role`, a table of
-    what its conventions may be as `ALLOWED`, and a field for each convention.
+    A role's own declaration is a frozen dataclass under this one with the role's name as `role` and a field for each
+    convention. What a field may be is read off its type, where that names literals.
     """
 
     function: Callable[..., Any]
@@ -122,7 +124,7 @@ class Declaration(_Common):
 
     role = ""
     ALLOWED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
-    """Field -> what it may be."""
+    """Field -> what it may be, where its type does not say it."""
     EACH: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     """Field that holds several -> what each of them may be."""
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -131,7 +133,8 @@ class Declaration(_Common):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise SubjectError(f"{type(self).__name__} takes a callable, not {type(self.function).__name__}")
-        for convention, allowed in self.ALLOWED.items():
+        declaration: Any = type(self)  # mypy takes no type of a dataclass for hashable.
+        for convention, allowed in {**_literals(declaration), **self.ALLOWED}.items():
             require_one_of(convention, getattr(self, convention), allowed)
         for several in ("dtypes", "devices", *self.EACH):
             if isinstance(given := getattr(self, several), str):
@@ -159,6 +162,30 @@ class Declaration(_Common):
                 continue
             plain[each.name] = _plain(value)
         return plain
+
+
+@cache
+def _literals(declaration: Any) -> dict[str, tuple[object, ...]]:
+    """Field -> what it may be, of the fields whose type names literals."""
+    hints = get_type_hints(declaration)
+    types = {each.name: _alternatives(hints[each.name]) for each in fields(declaration)}
+    return {
+        name: tuple(choice for each in alternatives for choice in _choices(each))
+        for name, alternatives in types.items()
+        if any(get_origin(each) is Literal for each in alternatives)
+    }
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _choices(alternative: Any) -> tuple[object, ...]:
+    """The values of a type that has few: of literals, of bool and of None."""
+    if get_origin(alternative) is Literal:
+        return get_args(alternative)
+    return {bool: (True, False), NoneType: (None,)}[alternative]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,19 +299,6 @@ class Attention(Declaration, _Conventions):
 
     role = "attention"
     ARGUMENTS = ALIASES
-    ALLOWED: ClassVar = {
-        "causal": ("top-left", "bottom-right", False, None),
-        "empty_rows": ("zeros", "mean", "nan", "undefined", None),
-        "true_means": ("keep", "block"),
-        "mask_with_causal": ("and", "refused", None),
-        "masked_nan": ("stopped", "leaks"),
-        "rectangular": (True, False, ONE_QUERY, ONLY_ONE_QUERY, NO_MORE_QUERIES, None),
-        "grouped_heads": ("interleaved", "tiled", False, None),
-        "nan_scores": ("propagate", "may-vanish"),
-        "scale_with_causal": ("any", "positive", None),
-        "log_sum_exp": (True, False, BASE_2, None),
-        "empty_log_sum_exp": ("-inf", "inf"),
-    }
     EACH: ClassVar = {"masks": ("boolean", "additive"), "mask_shapes": MASK_SHAPES, "returns": RETURNED}
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from headcheck.functions.inputs import tensor_of
 from headcheck.functions.planes import Pairs, angle_error, turning_error
 from headcheck.functions.role import FunctionRole
 from headcheck.functions.rotary_conventions import FURTHEST, find_out, formats_of_angles
-from headcheck.functions.rotary_inputs import DIMS, Rotary, RotaryCase, RotaryInputs
+from headcheck.functions.rotary_inputs import DIMS, Layout, Rotary, RotaryCase, RotaryInputs
 from headcheck.functions.rotary_tables import Tables, angles_note, find_tables
 from headcheck.functions.rounding import Units, stored, units
 from headcheck.functions.subject import FunctionSubject
@@ -42,7 +42,7 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
             if self.places[argument] not in (*parameters, declaration.arguments.get(argument)):
                 self.places[argument] = None
         self.pairing: Pairing = declaration.pairing or "interleaved"
-        self.layout = declaration.layout or "bhsd"
+        self.layout: Layout = declaration.layout or "bhsd"
         self.base = declaration.base or 10000.0
         self.magnitude = declaration.magnitude or 1.0
         self.rotary_share: int | float = declaration.turned or 1.0

@@ -13,6 +13,8 @@ from headcheck.functions.inputs import FunctionCase, Inputs
 from headcheck.recipes import option
 from headcheck.reference.positions import Pairing
 
+Layout = Literal["bhsd", "bshd"]
+LAYOUTS: tuple[Layout, ...] = ("bhsd", "bshd")
 AXES_OF_TABLES = ("bsd", "b1sd", "bs1d", "sd", "1sd", "11sd", "1s1d")
 WIDTHS_OF_TABLES = ("doubled", "repeated", "half", "complex", "stacked")
 """The forms of tables of cosines and sines that are known: batch, length and numbers, and how often these stand there."""
@@ -40,11 +42,7 @@ class Rotary(Declaration):
         "interleaved": ("interleaved", "interleave", "is_interleaved"),
     }
     ALLOWED: ClassVar = {
-        "pairing": ("interleaved", "half", None),
-        "pairing_out": ("interleaved", "half", None),
-        "angles": ("float32", "float64", None),
-        "layout": ("bhsd", "bshd", None),
-        "tables": (*(f"{axes}-{width}" for axes in AXES_OF_TABLES for width in WIDTHS_OF_TABLES), None),
+        "tables": (*(f"{axes}-{width}" for axes in AXES_OF_TABLES for width in WIDTHS_OF_TABLES), None)
     }
 
     base: float | None = None
@@ -63,7 +61,7 @@ class Rotary(Declaration):
     """The angle of each pair at position 1, in place of the powers of the base; for a subject of one dim."""
     angles: Literal["float32", "float64"] | None = None
     """The format of the angles; None: the narrowest that fits, for 16 bits float32."""
-    layout: str | None = None
+    layout: Layout | None = None
     """The order of the axes batch, heads, sequence and dim of x: bhsd or bshd; None: bshd where that alone works."""
     tables: str | None = None
     """The form of cos and sin, or freqs_cis, where those are parameters. Axes of batch, length and dim: 'sd', 'bsd',

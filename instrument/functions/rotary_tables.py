@@ -14,7 +14,9 @@ from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import SubjectError
 from headcheck.functions.rotary_inputs import (
     AXES_OF_TABLES,
+    LAYOUTS,
     WIDTHS_OF_TABLES,
+    Layout,
     Rotary,
     RotaryCase,
     RotaryInputs,
@@ -151,10 +153,8 @@ def find_tables(subject: RotarySubject) -> list[str]:
         else [f"tables: {best[0].form}, as found (axes, and how often each number stands there)"]
     )
     notes += [f"layout: {best[1]}, as found"] if best[1] != (subject.declaration.layout or "bhsd") else []
-    if best[0].width in (
-        "doubled",
-        "repeated",
-    ):  # The form goes with the pairing: with the other one it is another.
+    # The form goes with the pairing: with the other one it is another.
+    if best[0].width in ("doubled", "repeated"):
         subject.refused["interleaved"] = "is given tables of one pairing"
     if best[0].tensors > 1:
         notes.append("a query and a key are turned in one call: the last head is given as the key")
@@ -166,7 +166,7 @@ def find_tables(subject: RotarySubject) -> list[str]:
     return notes
 
 
-def _as_declared(taken: Tables, declared: Rotary) -> tuple[Tables, str] | None:
+def _as_declared(taken: Tables, declared: Rotary) -> tuple[Tables, Layout] | None:
     """The form that is declared, in which laws judge what is wrong in every number."""
     return next(_forms(taken, declared.tables, declared.layout), None) if declared.tables else None
 
@@ -182,14 +182,14 @@ def angles_note(subject: RotarySubject) -> list[str]:
     return [Hint(f"{said} of positions has it judged (docs/adapting.md)")]
 
 
-def _forms(taken: Tables, declared: str | None, layout: str | None) -> Iterator[tuple[Tables, str]]:
+def _forms(taken: Tables, declared: str | None, layout: Layout | None) -> Iterator[tuple[Tables, Layout]]:
     """Tables and layouts, those of each sequence first."""
     for axes in AXES_OF_TABLES:
         for width in WIDTHS_OF_TABLES:
             tables = replace(taken, axes=axes, width=width)
             fits = (width in ONE_TABLE) == (len(taken.names) == 1)
             if fits and declared in (None, tables.form):
-                yield from ((tables, each) for each in ("bhsd", "bshd") if layout in (None, each))
+                yield from ((tables, each) for each in LAYOUTS if layout in (None, each))
 
 
 def _if_of_each_sequence(subject: RotarySubject, taken: Tables) -> list[str]:

@@ -32,12 +32,6 @@ class Sinusoidal(Declaration):
         ),
         "d_model": ("d_model", "dim", "embed_dim", "embedding_dim", "hidden_size", "d_embed", "d_hid"),
     }
-    ALLOWED: ClassVar = {
-        "layout": (*LAYOUTS, None),
-        "last_wave": ("before-base", "base", None),
-        "odd": ("refused", "handled", "zero-column", None),
-        "angles": ("float32", "float64", None),
-    }
 
     base: float | None = None
     """None: as the signature says, or 10000."""

@@ -45,7 +45,6 @@ class Softmax(Declaration):
 
     role = "softmax"
     ARGUMENTS: ClassVar = {"dim": ("dim", "axis"), "scale": ("scale", "softmax_scale", "scaling")}
-    ALLOWED: ClassVar = {"exponents": (*EXPONENTS, None)}
 
     exponents: Exponents | None = None
     """What exp is taken of: x - max x ("differences"); x log2(e), which is rounded to the size of x, less its

@@ -12,7 +12,8 @@ from torch import Tensor
 from headcheck.comparison import Failure, NotApplicable
 from headcheck.modules.subject import problem_of
 
-MaskKind = Literal["boolean", "number", "additive", "lengths"]
+DeclaredKind = Literal["boolean", "number", "additive"]
+MaskKind = DeclaredKind | Literal["lengths"]
 SIDES = ("right", "left")
 """On which padding may stand."""
 RANKS = (2, 4, 3)

@@ -13,7 +13,7 @@ from headcheck.comparison import Failure, LawBroken, NotApplicable
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
 from headcheck.modules.lengths import OfSomeLength
-from headcheck.modules.masks import CAUSAL, ROWS, SIDES, MaskForm, MaskKind, forms_to_try, tried_with
+from headcheck.modules.masks import CAUSAL, ROWS, SIDES, DeclaredKind, MaskForm, forms_to_try, tried_with
 from headcheck.modules.own_causal import OwnCausal, taken_forms
 from headcheck.modules.returned import tensor_in
 from headcheck.modules.stacks import Stacked
@@ -50,7 +50,7 @@ class States(Stacked):
     padding_mask or pad_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
-    mask_kind: MaskKind | None = None
+    mask_kind: DeclaredKind | None = None
     """What a mask is made of: booleans, the numbers 1 and 0, or numbers to be added; None: one of the first two."""
     padding: tuple[str, ...] = SIDES
     """On which sides a sequence may be padded, where the module takes a mask."""
@@ -69,12 +69,6 @@ class States(Stacked):
     norm_order: Literal["pre", "post"] | None = None
     """pre: x + f(norm(x)). post: norm(x + f(x)). None: as an attribute such as norm_first says, if there is one."""
 
-    ALLOWED: ClassVar = {
-        "true_means": ("real", "padding", None),
-        "mask_rank": (2, 3, 4, None),
-        "mask_kind": ("boolean", "number", "additive", None),
-        "norm_order": ("pre", "post", None),
-    }
     EACH: ClassVar = {"padding": SIDES}
 
 

@@ -21,8 +21,8 @@ from headcheck.modules.masks import (
     RANKS,
     SIDES,
     SQUARE,
+    DeclaredKind,
     MaskForm,
-    MaskKind,
     forms_to_try,
     tried_with,
 )
@@ -103,7 +103,7 @@ class TokenDeclaration(Stacked):
     padding_mask or pad_mask, otherwise real."""
     mask_rank: Literal[2, 3, 4] | None = None
     """How many axes a mask has: (batch, length) with axes of one between; None: as the module takes it."""
-    mask_kind: MaskKind | None = None
+    mask_kind: DeclaredKind | None = None
     """What a mask is made of: booleans, the numbers 1 and 0, or numbers to be added; None: one of the first two."""
     max_length: int | None = None
     """The most tokens that a sequence may have; None: found by trying."""
@@ -112,11 +112,6 @@ class TokenDeclaration(Stacked):
     fresh: bool = False
     """Whether the module is as it was made, before any training: one law speaks of the first loss."""
 
-    ALLOWED: ClassVar = {
-        "true_means": ("real", "padding", None),
-        "mask_rank": (2, 3, 4, None),
-        "mask_kind": ("boolean", "number", "additive", None),
-    }
     EACH: ClassVar = {"padding": SIDES}
 
     def summary(self) -> dict[str, Any]:

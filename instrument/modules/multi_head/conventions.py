@@ -90,15 +90,6 @@ class MultiHeadAttention(Declaration):
         ),
         "average": ("average_attn_weights",),
     }
-    ALLOWED: ClassVar = {
-        "causal": (False, True, "unless-masked"),
-        "fused": ("by-part", "by-head", None),
-        "bare": ("in-out", "out-in", None),
-        "true_means": ("keep", "block", None),
-        "key_true_means": ("keep", "block", None),
-        "empty_rows": ("zeros", "mean", "nan", "undefined", None),
-        "weights": ("averaged", "per-head", False, None),
-    }
     EACH: ClassVar = {
         "masks": ("boolean", "additive"),
         "key_masks": ("boolean", "additive"),
