@@ -59,7 +59,7 @@ def _family(family: str, laws: Iterable[Law]) -> list[str]:
 
 def _law(law: Law) -> str:
     rows = [
-        ("Formula", f"`{law.formula}`" if law.formula else ""),
+        ("Formula", f"`{law.formula}`"),
         ("Source", law.source),
         ("Guards against", law.guards),
         ("Otherwise where declared", " or ".join(f"`{each}`" for each in law.unless)),

@@ -7,11 +7,10 @@ documented behaviour of the torch function that it imitates.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self
 
 from headcheck.arithmetic import MODELS, Arithmetic
+from headcheck.choices import choices_of
 from headcheck.errors import SubjectError
 from headcheck.reference.masks import Alignment
 
@@ -133,8 +132,8 @@ class Declaration(_Common):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise SubjectError(f"{type(self).__name__} takes a callable, not {type(self.function).__name__}")
-        declaration: Any = type(self)  # mypy takes no type of a dataclass for hashable.
-        for convention, allowed in {**_literals(declaration), **self.ALLOWED}.items():
+        declaration: Any = type(self)  # To mypy the type of a dataclass is not hashable.
+        for convention, allowed in {**choices_of(declaration), **self.ALLOWED}.items():
             require_one_of(convention, getattr(self, convention), allowed)
         for several in ("dtypes", "devices", *self.EACH):
             if isinstance(given := getattr(self, several), str):
@@ -162,30 +161,6 @@ class Declaration(_Common):
                 continue
             plain[each.name] = _plain(value)
         return plain
-
-
-@cache
-def _literals(declaration: Any) -> dict[str, tuple[object, ...]]:
-    """Field -> what it may be, of the fields whose type names literals."""
-    hints = get_type_hints(declaration)
-    types = {each.name: _alternatives(hints[each.name]) for each in fields(declaration)}
-    return {
-        name: tuple(choice for each in alternatives for choice in _choices(each))
-        for name, alternatives in types.items()
-        if any(get_origin(each) is Literal for each in alternatives)
-    }
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-def _choices(alternative: Any) -> tuple[object, ...]:
-    """The values of a type that has few: of literals, of bool and of None."""
-    if get_origin(alternative) is Literal:
-        return get_args(alternative)
-    return {bool: (True, False), NoneType: (None,)}[alternative]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def law(
     *,
     source: str,
     guards: str,
-    formula: str = "",
+    formula: str,
     needs: tuple[str, ...] = (),
     given: tuple[Repair, ...] = (),
     share: float = 1.0,

@@ -221,13 +221,13 @@ def test_a_law_without_a_statement_is_refused() -> None:
 
         unstated.__doc__ = text
         with pytest.raises(ValueError, match="the law unstated has no statement"):
-            law(source="a source", guards="a kind of bug")(unstated)
+            law(source="a source", guards="a kind of bug", formula="f(x) = x")(unstated)
 
 
 def test_the_statement_is_the_first_paragraph_on_one_line() -> None:
     """What follows an empty line is not part of it."""
 
-    @law(source="a source", guards="a kind of bug")
+    @law(source="a source", guards="a kind of bug", formula="f(x) = x")
     def stated(attention: Any, x: Any) -> Comparison | None:
         """It holds
         for all.
@@ -244,7 +244,12 @@ def test_the_statement_is_the_first_paragraph_on_one_line() -> None:
 def test_repairs_are_made_in_their_order() -> None:
     """`given` is read from left to right."""
 
-    @law(source="a source", guards="a kind of bug", given=(lambda n: n + 1, lambda n: 10 * n))
+    @law(
+        source="a source",
+        guards="a kind of bug",
+        formula="f(x) = x",
+        given=(lambda n: n + 1, lambda n: 10 * n),
+    )
     def repaired(attention: Any, x: Any) -> None:
         """It is repaired."""
 

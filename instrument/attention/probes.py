@@ -21,11 +21,11 @@ from headcheck.attention.hints import band_of_every_call, read_as_the_other
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.merging import in_sixteen_bits_too, shown_by_large_numbers
 from headcheck.attention.notes import mask_candidates, unrecognised_note
-from headcheck.attention.rounding import IN_FLOAT32, infer_arithmetic
+from headcheck.attention.rounding import computes_in_float32, infer_arithmetic
 from headcheck.attention.scale_shown import SCALES, other_scale
 from headcheck.attention.subject import AttentionSubject
 from headcheck.attention.trial import OF_TORCH
-from headcheck.attention.trying import PLAIN, is_right
+from headcheck.attention.trying import PLAIN
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.declarations import BROADCAST_SHAPES, DTYPES, LOW_PRECISION, MASK_SHAPES
 from headcheck.errors import SubjectError
@@ -343,7 +343,7 @@ def deterministic(bench: Bench) -> Finding:
 def arithmetic(bench: Bench) -> Iterator[Finding]:
     """How it rounds: the narrowest model that fits; float64 that is computed in float32 is none."""
     declared = bench.declaration.dtypes or ()
-    if "float64" in declared and _computes_in_float32(bench):
+    if "float64" in declared and computes_in_float32(_in_dtypes(bench, ("float64",))):
         declared = tuple(dtype for dtype in declared if dtype != "float64")
         yield Finding("dtypes", declared, "float64 is computed in float32")
     trial = _in_dtypes(bench, declared)
@@ -357,13 +357,6 @@ def arithmetic(bench: Bench) -> Iterator[Finding]:
     named_ones = {d: str(model) if str(model) in MODELS else model for d, model in models.items()}
     if told := {d: model for d, model in named_ones.items() if model != "native" or d in LOW_PRECISION}:
         yield Finding("arithmetic", told, "the narrowest bounds that it keeps")
-
-
-def _computes_in_float32(bench: Bench) -> bool:
-    """Whether a plain call in float64 is right as one in float32 is, and not as one in float64."""
-    native, case = _in_dtypes(bench, ("float64",)), PLAIN.but(dtype="float64")
-    coarse = native.but(arithmetic={"float64": IN_FLOAT32})
-    return is_right(coarse, case) and not is_right(native, case)
 
 
 def _in_dtypes(bench: Bench, dtypes: tuple[str, ...]) -> AttentionSubject:

@@ -66,7 +66,7 @@ def arithmetic_of(
     if declared and dtype in declared:
         model = declared[dtype]
         return (named(model) if isinstance(model, str) else model), ""
-    if dtype == "float64" and _computes_in_float32(trial):
+    if dtype == "float64" and computes_in_float32(trial):
         others = ",".join(each for each in trial.dtypes if each != "float64")
         return beside(IN_FLOAT32, in_float32 or IN_FLOAT32), Hint(IN_FLOAT32_NOTE.format(others or "float32"))
     if dtype == "float32" and (narrow := _format_of_float32(trial)):
@@ -76,13 +76,12 @@ def arithmetic_of(
         return shown_by_large_numbers(trial, dtype)
     model, ratio = infer_arithmetic(trial, dtype, seed, in_float32)
     if ratio == 0.0:  # Even what is rounded once is off by something: no case was answered.
-        return INFERRED[
-            -1
-        ], f"{dtype}: no call that tells its arithmetic was answered; held to {INFERRED[-1]}"
+        widest = INFERRED[-1]
+        return widest, f"{dtype}: no call that tells its arithmetic was answered; held to {widest}"
     return model, told(dtype, model, ratio)
 
 
-def _computes_in_float32(trial: AttentionSubject) -> bool:
+def computes_in_float32(trial: AttentionSubject) -> bool:
     """Whether float64 is answered as float32 would be: off by more than its own rounding, by no more than that."""
     coarse = trial.but(arithmetic={"float64": IN_FLOAT32})
     calls = [built(trial, PLAIN.but(dtype="float64", seed=seed)) for seed in range(3)]

@@ -58,6 +58,8 @@ OF_TORCH = "attn_mask"
 """The name of a mask of both kinds, as torch documents it; by another name one kind may be meant for all."""
 DIMS_THERE = (1, 8, 64)
 """Head dims by which functions choose a kernel of a device: any, a multiple of 8, one of a model."""
+SETTLED = (as_given_a_mask, as_laid_out, as_sized, as_returned)
+"""What is found out first, as no call can be made without it: each gives the declaration that it settles, and notes."""
 TRIAL_S = 5.0
 """Seconds for a call that a subject may not survive."""
 
@@ -69,21 +71,17 @@ def prepare(
     wanted = dtypes or declaration.dtypes or DTYPES
     function, notes_of_copy = on_device(declaration.function, device)
     declaration = declaration.but(function=function)
-    declaration, mask_notes = as_given_a_mask(declaration, wanted, device)
-    declaration, layout_notes = as_laid_out(declaration, wanted, device)
-    declaration, size_notes = as_sized(declaration, wanted, device)
-    declaration, returned_notes = as_returned(declaration, wanted, device)
+    settled: list[str] = []
+    for settle in SETTLED:
+        declaration, shown = settle(declaration, wanted, device)
+        settled += shown
     trial = AttentionSubject(declaration, dtypes=wanted, device=device)
     supported, notes = _supported_dtypes(trial, wanted)
     trial.dtypes = supported
     with impatient(trial.seconds):
         arithmetic, found_out = _find_out(trial, seed)
     subject = trial.but(arithmetic=arithmetic)
-    return subject, [
-        *dict.fromkeys(
-            [*notes_of_copy, *notes, *mask_notes, *layout_notes, *size_notes, *returned_notes, *found_out]
-        )
-    ]
+    return subject, [*dict.fromkeys([*notes_of_copy, *notes, *settled, *found_out])]
 
 
 def _find_out(trial: AttentionSubject, seed: int) -> tuple[dict[str, Arithmetic], list[str]]:
