@@ -40,9 +40,8 @@ class Stopwatch:
 def _waited_s(pid: int | None) -> float:
     """How long the first thread of a process, by default of this one, has waited for a core; 0 where nobody says."""
     try:
-        file = os.open(
-            f"/proc/{pid or 'self'}/schedstat", os.O_RDONLY
-        )  # Before each call: as fast as can be.
+        # Before each call: as fast as can be.
+        file = os.open(f"/proc/{pid or 'self'}/schedstat", os.O_RDONLY)
         try:
             return int(os.read(file, 99).split()[1]) / 1e9
         finally:

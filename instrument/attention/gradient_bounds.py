@@ -24,7 +24,7 @@ from headcheck.attention.problem import Problem
 
 
 class GradientBounds(NamedTuple):
-    """The same for the gradient of sum(output x cotangent)."""
+    """The largest error by rounding of each number of the gradient of sum(output x cotangent)."""
 
     query: Float[Tensor, "batch heads q_len head_dim"]
     key: Float[Tensor, "batch kv_heads kv_len head_dim"]

@@ -24,9 +24,8 @@ class Probed:
     name: str
 
     def __str__(self) -> str:
-        told = list(
-            {each.topic: each for each in self.findings if each.told}.values()
-        )  # The last of a field counts.
+        # The last of a field counts.
+        told = list({each.topic: each for each in self.findings if each.told}.values())
         width = max((len(each.topic) for each in told), default=0)
         values = [each.value if isinstance(each.value, str) else written(each.value) for each in told]
         wide = min(max(map(len, values), default=0), 44)

@@ -66,9 +66,8 @@ def _of_class(declaration: AnyNorm, kind: Callable[..., nn.Module]) -> AnyNorm:
         given = {eps_name: eps} if eps_name and eps is not None else {}
         module = kind(*(() if learns else (width,)), **given, **constant).eval()
         if learns:
-            module(
-                torch.ones(1, 0, width)
-            )  # Of no rows: whoever watches the call in which it is made sees no numbers.
+            # Of no rows: whoever watches the call in which it is made sees no numbers.
+            module(torch.ones(1, 0, width))
         return module
 
     try:

@@ -29,7 +29,7 @@ CALLS = 4
 """So many calls of drawn sizes, beside the plain one, before a subject counts as one that cannot be called."""
 
 
-FIVE = 5
+TELLING_SIZE = 5
 """The length of each axis of a call that shows rounding: of one number many functions round nothing."""
 IN_FLOAT32_NOTE = (
     "float64 is computed in float32, or in part: the law dtypes/doubles-are-computed-as-doubles says so, the others ask "
@@ -174,7 +174,7 @@ class FunctionRole(CaseRole[AnyCase], Generic[AnyCase, AnyInputs]):
             return False
         taking = _Taking(subject, "float64")
         trial = subject.held_to(dict.fromkeys(("float32", "float64"), named("native")))
-        case = self.case(dtype="float64").but(**dict.fromkeys(self.case.sizes(), FIVE))
+        case = self.case(dtype="float64").but(**dict.fromkeys(self.case.sizes(), TELLING_SIZE))
         calls = [plainly(self.build(self.fit(case.but(seed=seed), taking), taking)) for seed in range(3)]
         try:
             return all(self._is_of_float32(trial, x) for x in calls)

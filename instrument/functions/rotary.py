@@ -208,9 +208,8 @@ class RotarySubject(FunctionSubject[RotaryInputs]):
         bound = self._stored(x, given, exact, form, units(self.arithmetic_for(x.dtype), x.dtype))
         if x.dtype != torch.float64:
             return bound
-        return bound + self._stored(
-            x, given, exact, "float64", units(named("native"), x.dtype)
-        )  # the oracle's
+        # The oracle rounds, too.
+        return bound + self._stored(x, given, exact, "float64", units(named("native"), x.dtype))
 
     def _stored(self, x: RotaryInputs, given: Tensor, exact: Tensor, form: str, unit: Units) -> Tensor:
         angle_unit = FORMATS[form].unit_roundoff

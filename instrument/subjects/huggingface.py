@@ -60,9 +60,8 @@ def _called(forward: Callable[..., Any], *features: str) -> Callable[..., Any]:
         if softcap is not None and "softcap" not in features:
             raise NotImplementedError("it has no softcap")
         if sinks is None and "sinks" in features:
-            sinks = query.new_full(
-                (query.shape[1],), -torch.inf
-            )  # These always have some: this one takes nothing.
+            # These always have some: this one takes nothing.
+            sinks = query.new_full((query.shape[1],), -torch.inf)
         module = SimpleNamespace(
             num_key_value_groups=query.shape[1] // key.shape[1],
             head_dim=query.shape[-1],

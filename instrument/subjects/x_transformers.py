@@ -25,9 +25,8 @@ def x_transformers_attend() -> Attention:
 )
 def x_transformers_attend_flash() -> Attention:
     """By torch's scaled_dot_product_attention, behind masks of its own."""
-    rounds = replace(
-        named("flash"), scaled="input"
-    )  # Another scale than the default is folded into the query.
+    # Another scale than the default is folded into the query.
+    rounds = replace(named("flash"), scaled="input")
     return _declared("x-transformers-attend-flash", flash=True).but(
         nan_scores="may-vanish", arithmetic={"bfloat16": rounds, "float16": rounds}
     )

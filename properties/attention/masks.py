@@ -311,9 +311,8 @@ def _only_the_lowest(mask: torch.Tensor) -> torch.Tensor:
     given=(
         masked,
         without("sinks"),
-        one_in(
-            5, having(batch=1, heads=1, kv_heads=1, q_len=1, kv_len=1)
-        ),  # A mask of one element is a mask.
+        # A mask of one element is a mask.
+        one_in(5, having(batch=1, heads=1, kv_heads=1, q_len=1, kv_len=1)),
     ),
     unless=("empty_rows=mean", "empty_rows=nan", "empty_rows=undefined"),
 )

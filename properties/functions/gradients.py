@@ -86,11 +86,8 @@ def _twice(bounds: Mapping[str, Tensor]) -> dict[str, Tensor]:
     formula="the same cotangent, laid out otherwise, gives the same gradients",
     guards="A backward that goes through the cotangent with a stride of one (unsloth 10617).",
     share=0.5,
-    roles=(
-        "softmax",
-        "layer_norm",
-        "rms_norm",
-    ),  # Complex numbers turn pairs, and torch cannot view such a cotangent so.
+    # Complex numbers turn pairs, and torch cannot view such a cotangent so.
+    roles=("softmax", "layer_norm", "rms_norm"),
 )
 def a_strided_cotangent_changes_nothing(function: FunctionSubject[Inputs], x: Inputs) -> Iterator[Comparison]:
     """A transposed, packed or sliced cotangent gives the gradients of its contiguous copy."""

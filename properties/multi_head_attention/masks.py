@@ -369,9 +369,8 @@ def a_query_without_keys_gives_what_is_declared(
     declared = attention.declaration.empty_rows
     if declared == "undefined":
         raise NotApplicable("what a query without keys gives is declared undefined")
-    by_both = (
-        without_keys_by_both(attention, x) if declared != "mean" else None
-    )  # Of which keys, each mask says.
+    # Of which keys, each mask says.
+    by_both = without_keys_by_both(attention, x) if declared != "mean" else None
     for dead in (_dead(attention, x), by_both):
         if dead is None:
             continue

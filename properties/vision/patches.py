@@ -301,9 +301,8 @@ def _square(weight: torch.Tensor) -> tuple[int, int] | None:
 def _grids_of_as_many(module: nn.Module) -> list[tuple[int, int]]:
     """Grids that are no square, and have as many places as a table of those of a square."""
     squares = [found for weight in module.parameters() if (found := _square(weight)) is not None]
-    sides = {
-        side for side, _ in squares if side % 2 == 0 and 2 < side <= LARGEST
-    }  # Of a single row all are alike.
+    # Of a single row all are alike.
+    sides = {side for side, _ in squares if side % 2 == 0 and 2 < side <= LARGEST}
     return [grid for side in sorted(sides) for grid in ((side // 2, 2 * side), (2 * side, side // 2))]
 
 

@@ -28,7 +28,7 @@ from headcheck.signatures import left_at_defaults, not_recognised
 Outcome = tuple[bool | None, bool, bool]
 UNAMBIGUOUS = ("qk", "b1qk", "bhqk", "bqk", "b11k")
 """Shapes that can be read in one way only where all axes differ in length: what is taken must be right."""
-TRIALS, SIXTEEN = 4, 16
+TRIALS = 4
 
 
 def find(build: Build, subject: MultiHeadSubject) -> list[str]:
@@ -47,7 +47,7 @@ def find(build: Build, subject: MultiHeadSubject) -> list[str]:
 
 def _in_a_wide_format(build: Build, subject: MultiHeadSubject) -> MultiHeadSubject:
     """The subject in float32 where it is judged in 16 bits: there more than one convention is within the bound."""
-    if torch.finfo(getattr(torch, subject.dtypes[0])).bits > SIXTEEN:
+    if torch.finfo(getattr(torch, subject.dtypes[0])).bits > 16:
         return subject
     try:
         wide = subject.in_float32()
@@ -92,9 +92,8 @@ def _find_mask(build: Build, subject: MultiHeadSubject) -> None:
         all_read, known = read, {each[2] for each in right} | {*UNAMBIGUOUS}
         read = [each for each in read if (found.true_means, *each) in right or each[1] in UNAMBIGUOUS]
         found.read_otherwise = tuple(dict.fromkeys(shape for _, shape in all_read if shape not in known))
-        if any(
-            kind == "additive" for _, kind, _ in right
-        ):  # Added in one shape, and so in every one that is taken.
+        # Added in one shape, and so in every one that is taken.
+        if any(kind == "additive" for _, kind, _ in right):
             read += [("additive", shape) for shape in _wrong_numbers(outcome) if shape in UNAMBIGUOUS]
     elif not read:
         # Booleans are added as numbers, or raise: numbers are meant, and what becomes of them is for laws to judge.

@@ -33,9 +33,8 @@ def find_key_mask(build: Build, subject: MultiHeadSubject) -> None:
         return
     named = "block" if place == "key_padding_mask" else "keep"
     found.key_true_means = declared.key_true_means or named
-    if (
-        declared.key_true_means is None and "key_mask" in declared.arguments
-    ):  # A name of its own says nothing.
+    # A name of its own says nothing.
+    if declared.key_true_means is None and "key_mask" in declared.arguments:
         found.key_true_means = _meaning_of_keys(build, subject, named)
     said = declared.masks or ()
     asserted = declared.key_masks or (said if "boolean" in said else ())
