@@ -5,6 +5,7 @@ import platform
 import shlex
 import sys
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ SHORT = {
     "fp64": "float64",
 }
 """What else a dtype is called -> its name."""
+OPTIONS = ("role", "dtype", "device", "declare", "timeout", "seed")
+"""What `verify` and `replay` take that says how a subject is called."""
+OF_PROBE = ("role", "device", "declare", "timeout")
+"""What `probe` takes of it."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +103,19 @@ class Plan:
         """The same plan for another subject; None for its own."""
         return self if subject is None else replace(self, subject=subject)
 
-    def command(self, word: str, *arguments: str) -> str:
-        """A headcheck command line on this subject; '' if the command line cannot name it."""
+    def command(self, word: str, *arguments: str, takes: Collection[str] = OPTIONS) -> str:
+        """A headcheck command line on this subject; '' if the command line cannot name it.
+
+        takes: the options that the subcommand has.
+        """
         if self.spec is None:
             return ""
-        options = [("--role", self.role), ("--dtype", ",".join(self.dtypes)), ("--device", self.device)]
-        options += [("--declare", each) for each in self.declared]
-        options += [("--timeout", f"{self.timeout_s:g}")] if self.timeout_s else []
-        given = [part for option, value in options if value for part in (option, value)]
-        seed = ["--seed", str(self.seed)] if self._says_its_seed else []
-        return shlex.join(["headcheck", word, self.spec, *arguments, *given, *seed])
+        options = [("role", self.role), ("dtype", ",".join(self.dtypes)), ("device", self.device)]
+        options += [("declare", each) for each in self.declared]
+        options += [("timeout", f"{self.timeout_s:g}")] if self.timeout_s else []
+        options += [("seed", str(self.seed))] if self._says_its_seed else []
+        given = [part for name, value in options if value and name in takes for part in (f"--{name}", value)]
+        return shlex.join(["headcheck", word, self.spec, *arguments, *given])
 
     @property
     def _says_its_seed(self) -> bool:
@@ -117,7 +125,7 @@ class Plan:
     def replay(self, law: Law, case: object) -> str:
         """The line that shows exactly this case."""
         line = self.command("replay", law.id, str(case))
-        return line or f"headcheck.replay(subject, {law.id!r}, {str(case)!r}{self._keywords})"
+        return line or f"headcheck.replay(subject, {law.id!r}, {str(case)!r}{self._keywords()})"
 
     def only(self, law_id: str) -> str:
         """The line that judges one law only."""
@@ -127,20 +135,16 @@ class Plan:
             return line
         subject = "subject" if self.spec is None else repr(self.spec)
         profile = name if name in PROFILES else self.profile
-        return f"headcheck.verify({subject}, laws={law_id!r}, profile={profile!r}{self._keywords})"
+        return f"headcheck.verify({subject}, laws={law_id!r}, profile={profile!r}{self._keywords()})"
 
     @property
     def probe(self) -> str:
         """The line that finds the conventions out."""
-        if self.spec is None:
-            return "headcheck.probe(subject)"
-        role = ("--role", self.role) if self.role else ()
-        declared = [part for each in self.declared for part in ("--declare", each)]
-        return f"`{shlex.join(['headcheck', 'probe', self.spec, *role, *declared])}`"
+        line = self.command("probe", takes=OF_PROBE)
+        return f"`{line}`" if line else f"headcheck.probe(subject{self._keywords(OF_PROBE)})"
 
-    @property
-    def _keywords(self) -> str:
-        """What is not at its default, as Python."""
+    def _keywords(self, takes: Collection[str] = OPTIONS) -> str:
+        """What is not at its default, as Python. takes: the keywords that the function has."""
         given: dict[str, Any] = {
             "dtype": self.dtypes,
             "device": self.device,
@@ -148,8 +152,9 @@ class Plan:
             "declare": self.declared,
             "timeout": self.timeout_s,
         }
-        seed = f", seed={self.seed}" if self._says_its_seed else ""
-        return "".join(f", {name}={value!r}" for name, value in given.items() if value) + seed
+        said = {name: value for name, value in given.items() if value}
+        said |= {"seed": self.seed} if self._says_its_seed else {}
+        return "".join(f", {name}={value!r}" for name, value in said.items() if name in takes)
 
 
 @dataclass(frozen=True)

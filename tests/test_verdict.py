@@ -7,8 +7,10 @@ import math
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -21,6 +23,7 @@ import torch
 
 import headcheck
 from headcheck.baseline import Known, compare
+from headcheck.commands import probe
 from headcheck.console import plain_console, show
 from headcheck.engine import Profile
 from headcheck.errors import HeadcheckError, SubjectError
@@ -343,6 +346,20 @@ def test_the_line_of_one_law_gives_the_same_again() -> None:
     assert line == f"headcheck.verify(subject, laws='a/b', profile={mine!r}, seed=2)"
     line = make_plan("torch-sdpa", profile=mine).only("a/b")
     assert line == f"headcheck.verify('torch-sdpa', laws='a/b', profile={mine!r})"
+
+
+def test_the_line_that_probes_says_what_probe_takes() -> None:
+    """The device, a convention and the time a call may take; no dtype and no seed, which only judging has."""
+    options = {"dtype": "float16", "device": "cuda", "declare": "layout=bshd", "timeout": 300, "seed": 7}
+    line = make_plan("kernels:mine", role="attention", **options).probe.strip("`")
+    assert line == (
+        "headcheck probe kernels:mine --role attention --device cuda --declare layout=bshd --timeout 300"
+    )
+    parser = ArgumentParser()
+    probe.add_arguments(parser)
+    assert parser.parse_args(shlex.split(line)[2:]).device == "cuda"
+    line = make_plan(lambda query, key, value: value, **options).probe
+    assert line == "headcheck.probe(subject, device='cuda', declare=('layout=bshd',), timeout=300)"
 
 
 def test_a_break_of_a_later_pass_is_found_after_the_examples_of_all() -> None:
