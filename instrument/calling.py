@@ -1,6 +1,5 @@
 """A call of somebody else's function: timed, and whatever it throws or returns is a finding."""
 
-import inspect
 import re
 import signal
 import sysconfig
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import opmap
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -334,63 +332,3 @@ def plain_tensor(returned: Any, shape: tuple[int, ...], dtype: torch.dtype, devi
         raise LawBroken(f"output is on {returned.device}, expected {device}")
     tensor: Tensor = returned
     return tensor
-
-
-def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]) -> None:
-    """SubjectError: an argument is declared under a name that the function has no parameter of.
-
-    declared: canonical argument -> the name by which the function is said to take it.
-    """
-    parameters = parameters_of(function)
-    if parameters is None or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return
-    for argument, name in declared.items():
-        if name not in parameters:
-            raise SubjectError(
-                f"arguments={{{argument!r}: {name!r}}} is declared, and the function has no parameter {name!r}; "
-                f"it has: {', '.join(parameters) or 'none'}"
-            )
-
-
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-OTHER_THINGS = ("mask", "valid", "lengths", "residual", "dim", "axis")
-"""Words in the names of what may be left out, and is not asked for by place where its own names lack them."""
-
-
-def _is_an_option(parameter: inspect.Parameter | None, aliases: Sequence[str]) -> bool:
-    """Whether it may be left out, and its name or default is none of what is asked for: mask=None where that is an axis,
-    a flag, a word, a count such as block=128, or a factor where that is no small number, such as an eps.
-
-    aliases: names of what is asked for.
-    """
-    if parameter is None or parameter.default is parameter.empty:
-        return False
-    if any(word in parameter.name and not any(word in name for name in aliases) for word in OTHER_THINGS):
-        return True
-    default = parameter.default
-    factor = isinstance(default, float) and "eps" not in aliases
-    return isinstance(default, bool | str) or factor or (isinstance(default, int) and default > 1)
-
-
-def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int) -> str | int | None:
-    """How a function takes an argument: by a keyword, at a place, or not at all.
-
-    aliases: the names that other libraries gave the argument. place: where the canonical call has it.
-    """
-    parameters = parameters_of(function)
-    if parameters is None:
-        return place
-    named = next((name for name in aliases if name in parameters), None)
-    if named is not None:
-        by_place = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
-        return list(parameters).index(named) if by_place else named
-    if _is_an_option(next(islice(parameters.values(), place, None), None), aliases):
-        return None
-    kinds = [each.kind for each in parameters.values()]
-    if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):
-        return aliases[0]
-    free = sum(kind in POSITIONAL for kind in kinds)
-    open_end = any(kind is inspect.Parameter.VAR_POSITIONAL for kind in kinds)
-    return place if place < free or open_end else None

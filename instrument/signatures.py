@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from headcheck.errors import SubjectError
+
 INPUTS = {
     "query": ("query", "queries", "q"),
     "key": ("key", "keys", "k"),
@@ -15,6 +17,9 @@ INPUTS = {
 }
 """What query, key and value are called."""
 STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+OTHER_THINGS = ("mask", "valid", "lengths", "residual", "dim", "axis")
+"""Words in the names of what may be left out, and is not asked for by place where its own names lack them."""
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
@@ -39,6 +44,22 @@ def _scripted(function: Any) -> dict[str, inspect.Parameter] | None:
         )
         for each in schema.arguments
     }
+
+
+def require_parameters(function: Callable[..., Any], declared: Mapping[str, str]) -> None:
+    """SubjectError: an argument is declared under a name that the function has no parameter of.
+
+    declared: canonical argument -> the name by which the function is said to take it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for argument, name in declared.items():
+        if name not in parameters:
+            raise SubjectError(
+                f"arguments={{{argument!r}: {name!r}}} is declared, and the function has no parameter {name!r}; "
+                f"it has: {', '.join(parameters) or 'none'}"
+            )
 
 
 def needed_by(function: Callable[..., Any]) -> list[str] | None:
@@ -103,6 +124,43 @@ def tensors_by_name(function: Callable[..., Any]) -> tuple[str, ...]:
     ]
     taken = [next((name for name in by_keyword if name in (long, long[0])), "") for long in INPUTS]
     return tuple(taken) if all(taken) else ()
+
+
+def keyword_for(function: Callable[..., Any], aliases: Sequence[str], place: int) -> str | int | None:
+    """How a function takes an argument: by a keyword, at a place, or not at all.
+
+    aliases: the names that other libraries gave the argument. place: where the canonical call has it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None:
+        return place
+    named = next((name for name in aliases if name in parameters), None)
+    if named is not None:
+        placed = parameters[named].kind is inspect.Parameter.POSITIONAL_ONLY
+        return list(parameters).index(named) if placed else named
+    if _is_an_option(next(islice(parameters.values(), place, None), None), aliases):
+        return None
+    kinds = [each.kind for each in parameters.values()]
+    if any(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds):
+        return aliases[0]
+    free = sum(kind in POSITIONAL for kind in kinds)
+    open_end = any(kind is inspect.Parameter.VAR_POSITIONAL for kind in kinds)
+    return place if place < free or open_end else None
+
+
+def _is_an_option(parameter: inspect.Parameter | None, aliases: Sequence[str]) -> bool:
+    """Whether it may be left out, and its name or default is none of what is asked for: mask=None where that is an axis,
+    a flag, a word, a count such as block=128, or a factor where that is no small number, such as an eps.
+
+    aliases: names of what is asked for.
+    """
+    if parameter is None or parameter.default is parameter.empty:
+        return False
+    if any(word in parameter.name and not any(word in name for name in aliases) for word in OTHER_THINGS):
+        return True
+    default = parameter.default
+    factor = isinstance(default, float) and "eps" not in aliases
+    return isinstance(default, bool | str) or factor or (isinstance(default, int) and default > 1)
 
 
 def placed_only(function: Callable[..., Any]) -> list[inspect.Parameter]:

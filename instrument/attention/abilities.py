@@ -6,9 +6,9 @@ from headcheck.attention import packs
 from headcheck.attention.accepting import accepted_arguments
 from headcheck.attention.features import FEATURES, RETURN_ARGUMENTS
 from headcheck.attention.forms import canonical_shape, mask_shapes_of
-from headcheck.calling import require_parameters
 from headcheck.declarations import ADDED, BROADCAST_SHAPES, PACKED, Attention
 from headcheck.reference.masks import Alignment
+from headcheck.signatures import require_parameters
 
 
 class Abilities:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import FORMATS, named
-from headcheck.calling import keyword_for, plain_tensor
+from headcheck.calling import plain_tensor
 from headcheck.comparison import LawBroken, NotApplicable, failure_of
 from headcheck.declarations import DTYPES, Declaration
 from headcheck.functions.planes import angle_error, factor_error
@@ -24,7 +24,7 @@ from headcheck.functions.sinusoidal_inputs import (
 )
 from headcheck.functions.subject import FunctionSubject
 from headcheck.reference.positions import rotary_angles, sinusoidal_at
-from headcheck.signatures import parameters_of
+from headcheck.signatures import keyword_for, parameters_of
 from headcheck.verdict import IF_MEANT, Hint
 
 LENGTHS = (20_000, 5_000, 2_048, 1_024, 512)

@@ -10,16 +10,7 @@ import torch
 from torch import Tensor
 
 from headcheck.arithmetic import Arithmetic
-from headcheck.calling import (
-    NAMES_STRIDES,
-    Clock,
-    NoAnswer,
-    SubjectRaised,
-    keyword_for,
-    plain_tensor,
-    require_parameters,
-    require_willing,
-)
+from headcheck.calling import NAMES_STRIDES, Clock, NoAnswer, SubjectRaised, plain_tensor, require_willing
 from headcheck.checkpoints import is_checkpointed
 from headcheck.comparison import (
     Comparison,
@@ -33,7 +24,7 @@ from headcheck.comparison import (
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
 from headcheck.sides import OUTPUT, of_two_calls
-from headcheck.signatures import parameters_of
+from headcheck.signatures import keyword_for, parameters_of, require_parameters
 from headcheck.strides import STRIDES, moved
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headcheck.calling import Clock, DidNotReturn, SubjectRaised, require_parameters, require_willing
+from headcheck.calling import Clock, DidNotReturn, SubjectRaised, require_willing
 from headcheck.comparison import (
     Comparison,
     Failure,
@@ -29,7 +29,7 @@ from headcheck.modules.copying import aliased, copy_of, in_format
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
 from headcheck.recognising import from_its_file
-from headcheck.signatures import needed_by, parameters_of
+from headcheck.signatures import needed_by, parameters_of, require_parameters
 
 EFFORT = 0.4
 """The share of each law's examples: a call of a module is slow, and says much."""

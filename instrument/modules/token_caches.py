@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from headcheck.calling import POSITIONAL, SubjectRaised
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.modules.returned import named_in
-from headcheck.signatures import parameters_of
+from headcheck.signatures import POSITIONAL, parameters_of
 
 if TYPE_CHECKING:  # It imports this module.
     from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
