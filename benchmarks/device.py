@@ -30,7 +30,7 @@ from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.console import plain_console
 from headcheck.errors import HeadcheckError
 from headcheck.judging import make_plan, undisturbed
-from headcheck.plan import require_device
+from headcheck.preparing import require_device
 from headcheck.subjects import builtins
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from headcheck.calling import REFUSALS
 from headcheck.declarations import DTYPES, LOW_PRECISION
-from headcheck.plan import Introduction, Plan
+from headcheck.plan import Plan
+from headcheck.preparing import Introduction
 from headcheck.roles import OF_LENGTHS
 from headcheck.roles import role as role_named
 from headcheck.verdict import IF_MEANT, Hint, LawResult

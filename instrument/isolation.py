@@ -17,7 +17,8 @@ from typing import Any, Self
 from headcheck.calling import never_returned
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.laws import Law, all_laws
-from headcheck.plan import Introduction, Plan
+from headcheck.plan import Plan
+from headcheck.preparing import Introduction
 from headcheck.processes import DYING_S, death, end, machine_memory, resident, start
 from headcheck.roles import role as role_named
 from headcheck.time_limits import Stopwatch

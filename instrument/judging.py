@@ -23,7 +23,8 @@ from headcheck.errors import HeadcheckError
 from headcheck.hints import hints_of
 from headcheck.isolation import Workers
 from headcheck.laws import choose, law_named
-from headcheck.plan import Introduction, Plan, dtype_names, profile_named
+from headcheck.plan import Plan, dtype_names, profile_named
+from headcheck.preparing import Introduction, subject_of
 from headcheck.time_limits import LONGEST_S, NOT_SECONDS
 from headcheck.verdict import INTERRUPTED, LawResult, Verdict
 
@@ -94,7 +95,7 @@ def _judged_here(plan: Plan, patterns: Sequence[str], on_row: OnRow) -> Verdict:
         undisturbed(),
         _device_kept("; isolate=True judges it in processes of their own, and names the call"),
     ):
-        prepared = plan.loaded().prepared()
+        prepared = subject_of(plan).prepared()
         chosen = choose(prepared.introduction.role, patterns)
         rows: dict[str, LawResult] = {}
         for row in prepared.engine.rows(chosen):
@@ -129,7 +130,7 @@ def replay(subject: Any, law_id: str, case: str, **options: Any) -> LawResult:
     _require_no_other(replay, options, make_plan)
     plan = make_plan(subject, **options)
     with undisturbed(), _device_kept():
-        return plan.loaded().prepared().replayed(law_named(law_id), case)
+        return subject_of(plan).prepared().replayed(law_named(law_id), case)
 
 
 def probe(
@@ -147,7 +148,7 @@ def probe(
     from headcheck.attention.probe import probe_function
     from headcheck.pasting import found_out
 
-    loaded = make_plan(subject, role=role, device=device, declare=declare, timeout=timeout).loaded()
+    loaded = subject_of(make_plan(subject, role=role, device=device, declare=declare, timeout=timeout))
     with undisturbed(), _device_kept(), impatient(timeout_s=timeout):
         if loaded.role == "attention":
             return probe_function(loaded.declaration, device=loaded.device, name=loaded.function)

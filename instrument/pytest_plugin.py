@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from headcheck.baseline import Known
     from headcheck.isolation import Workers
     from headcheck.laws import Law
-    from headcheck.plan import Introduction, Plan
+    from headcheck.plan import Plan
+    from headcheck.preparing import Introduction
     from headcheck.verdict import LawResult
 
 

@@ -31,7 +31,8 @@ from headcheck.errors import HeadcheckError
 from headcheck.forks import Fate, can_fork, end_with, fate_of
 from headcheck.hangs import Hangs
 from headcheck.laws import Law, all_laws
-from headcheck.plan import Plan, Prepared
+from headcheck.plan import Plan
+from headcheck.preparing import Prepared, subject_of
 from headcheck.verdict import LawResult
 
 TRIES = 120
@@ -143,7 +144,7 @@ def _let_it_speak() -> None:
 
 def _prepared(plan: Plan, connection: Connection) -> Prepared | None:
     try:
-        loaded = plan.loaded()
+        loaded = subject_of(plan)
         connection.send(("loaded", loaded.introduction()))
         with _telling_of_answers(connection):
             prepared = _watched(loaded.prepared(), connection)
@@ -197,7 +198,7 @@ def _answer(
     try:
         if task.subject not in known:
             with _telling_of_answers(connection):
-                known[task.subject] = _watched(plan.of(task.subject).loaded().prepared(), connection)
+                known[task.subject] = _watched(subject_of(plan.of(task.subject)).prepared(), connection)
             connection.send(("trying", ""))
     except HeadcheckError as problem:
         return "row", task.fatal or task.law.not_applicable(str(problem))

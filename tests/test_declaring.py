@@ -15,6 +15,7 @@ from headcheck.command import main
 from headcheck.declaring import declaring
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.judging import make_plan
+from headcheck.preparing import subject_of
 
 HERE = str(Path(__file__))
 
@@ -79,7 +80,7 @@ def test_a_convention_is_said_on_the_command_line(capsys: pytest.CaptureFixture[
     (line,) = [line for line in told.splitlines() if line.startswith("  replay: ")]
     assert line.endswith("--dtype float32 --declare layout=bshd")
     plan = make_plan(f"{HERE}:of_the_field", declare=["layout=bshd"])
-    assert plan.loaded().declaration.layout == "bshd"
+    assert subject_of(plan).declaration.layout == "bshd"
     assert plan.probe.endswith(":of_the_field --declare layout=bshd`")
     brief = {"laws": "masks/the-future", "dtype": "float32", "profile": "quick"}
     assert headcheck.verify(of_the_field, declare=BOTH[1::2], **brief).conforms

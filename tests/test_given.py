@@ -13,6 +13,7 @@ from headcheck.attention.patterns import DEAD_ROWS
 from headcheck.engine import PROFILES
 from headcheck.judging import make_plan
 from headcheck.laws import Law, choose
+from headcheck.preparing import subject_of
 from tests.drawn import by_hypothesis, prepared, seeded, strict
 from tests.engines import a_law, on_reference
 
@@ -213,7 +214,7 @@ REFERENCES = [
 def test_a_law_of_any_role_speaks_of_the_cases_that_it_is_given(subject: str) -> None:
     """What was made for a law is replayed as it stands, and can be made smaller."""
     plan = make_plan(subject, profile=PROFILES["quick"])
-    engine = plan.loaded().prepared().engine
+    engine = subject_of(plan).prepared().engine
     for law in choose(engine.role.name):
         if not any(engine.subject.lacks(feature) for feature in law.needs):
             for case in engine.seeded(law):

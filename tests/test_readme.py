@@ -173,15 +173,16 @@ def judge_what_was_added(names: dict[str, Any]) -> None:
     from headcheck.attention.case import Case
     from headcheck.laws import Law, all_laws
     from headcheck.plan import Plan, profile_named
+    from headcheck.preparing import subject_of
     from tests import faults
 
     for law in [each for each in names.values() if isinstance(each, Law)]:
-        engine = Plan("reference", profile_named("quick"), dtypes=("float32",)).loaded().prepared().engine
+        engine = subject_of(Plan("reference", profile_named("quick"), dtypes=("float32",))).prepared().engine
         row = engine.judge(law)
         assert (row.outcome, row.examples > 0) == ("holds", True), row.reason
     if "my_kernel" in names:
         made = subjects._REGISTRY["my-kernel"].declaration()
-        engine = Plan(made, profile_named("quick"), dtypes=("float32",)).loaded().prepared().engine
+        engine = subject_of(Plan(made, profile_named("quick"), dtypes=("float32",))).prepared().engine
         assert engine.subject.lacks("attn_mask")
     generator = torch.Generator().manual_seed(0)
     case = Case(kv_len=4, q_len=2)
@@ -193,9 +194,8 @@ def judge_what_was_added(names: dict[str, Any]) -> None:
     for entry in [
         each for each in faults.FAULTS.values() if names["__name__"].endswith(each.id.partition("/")[0])
     ]:
-        engine = (
-            Plan(entry.declaration(), profile_named("gate"), dtypes=("float32",)).loaded().prepared().engine
-        )
+        plan = Plan(entry.declaration(), profile_named("gate"), dtypes=("float32",))
+        engine = subject_of(plan).prepared().engine
         assert engine.judge(all_laws()[f"attention/{entry.breaks[0]}"]).outcome == "breaks"
 
 

@@ -15,6 +15,7 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable
 from headcheck.errors import HeadcheckError, SubjectError
 from headcheck.plan import Plan
+from headcheck.preparing import subject_of
 from headcheck.processes import answers_apart
 from headcheck.roles import role
 from headcheck.worker import answer_once
@@ -52,7 +53,7 @@ def observe(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
 
 def _observation(plan: Plan) -> Observation:
-    loaded = plan.loaded()
+    loaded = subject_of(plan)
     if loaded.role != "attention":
         raise SubjectError(f"{loaded.name} is {loaded.role}, and only attention functions can be compared")
     prepared = loaded.prepared()

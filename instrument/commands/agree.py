@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headcheck.baseline import read_baseline
     from headcheck.console import plain_console
     from headcheck.judging import make_plan
-    from headcheck.plan import require_device
+    from headcheck.preparing import require_device
     from headcheck.progress import Progress
 
     require_writable(arguments.json)

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 where every fault was caught and no right variant failed, 1 otherwise."""
-    from headcheck.plan import require_device
+    from headcheck.preparing import require_device
     from headcheck.teeth.campaign import Campaign, read
     from headcheck.teeth.corpus import HERE, load
     from headcheck.teeth.summary import runs
