@@ -29,8 +29,9 @@ from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import LawBroken, NotApplicable, within
 from headcheck.console import plain_console
 from headcheck.errors import HeadcheckError
-from headcheck.judging import make_plan, undisturbed
+from headcheck.judging import make_plan
 from headcheck.preparing import require_device
+from headcheck.python_front import undisturbed
 from headcheck.subjects import builtins
 
 

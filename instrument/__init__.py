@@ -17,9 +17,6 @@ if TYPE_CHECKING:  # The homes below once more, for who checks types.
     from headcheck.functions.rotary_inputs import Rotary as Rotary
     from headcheck.functions.sinusoidal_inputs import Sinusoidal as Sinusoidal
     from headcheck.functions.softmax import Softmax as Softmax
-    from headcheck.judging import probe as probe
-    from headcheck.judging import replay as replay
-    from headcheck.judging import verify as verify
     from headcheck.laws import law as law
     from headcheck.modules.causal_lm import CausalLM as CausalLM
     from headcheck.modules.decoder import Decoder as Decoder
@@ -27,6 +24,9 @@ if TYPE_CHECKING:  # The homes below once more, for who checks types.
     from headcheck.modules.multi_head.conventions import MultiHeadAttention as MultiHeadAttention
     from headcheck.modules.seq2seq import Seq2Seq as Seq2Seq
     from headcheck.modules.vision import Vision as Vision
+    from headcheck.python_front import probe as probe
+    from headcheck.python_front import replay as replay
+    from headcheck.python_front import verify as verify
     from headcheck.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
@@ -48,9 +48,9 @@ _HOMES = {
     "Verdict": "headcheck.verdict",
     "Vision": "headcheck.modules.vision",
     "law": "headcheck.laws",
-    "probe": "headcheck.judging",
-    "replay": "headcheck.judging",
-    "verify": "headcheck.judging",
+    "probe": "headcheck.python_front",
+    "replay": "headcheck.python_front",
+    "verify": "headcheck.python_front",
 }
 """Public name -> the module that it is loaded from when first used."""
 __all__ = list(_HOMES)

@@ -81,7 +81,7 @@ def work(plan: Plan, connection: Connection, other_end: Connection) -> None:
 
 def try_out(plan: Plan, connection: Connection, other_end: Connection) -> None:
     """Probe the subject; an answer in words."""
-    from headcheck.judging import probe
+    from headcheck.python_front import probe
 
     def found() -> str:
         return str(

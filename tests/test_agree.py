@@ -29,9 +29,10 @@ from headcheck.comparison import Comparison, NotApplicable
 from headcheck.declarations import Attention
 from headcheck.engine import Engine
 from headcheck.errors import HeadcheckError
-from headcheck.judging import make_plan, verify
+from headcheck.judging import make_plan
 from headcheck.laws import all_laws, choose
 from headcheck.loading import load
+from headcheck.python_front import verify
 from headcheck.subjects import builtins
 from headcheck.verdict import LawResult
 from tests import kernels

@@ -21,7 +21,7 @@ from headcheck.errors import SubjectError
 from headcheck.functions.softmax import Softmax
 from headcheck.functions.softmax import role as softmax_role
 from headcheck.inference import narrowest, told
-from headcheck.judging import probe
+from headcheck.python_front import probe
 from headcheck.reference.canonical import canonical_attention
 from tests.faults import VARIANTS
 from tests.roles.softmax_survivors import contiguous_or_refused

@@ -25,8 +25,9 @@ from headcheck import isolation
 from headcheck.engine import Profile
 from headcheck.errors import SubjectError
 from headcheck.isolation import Limits, Workers
-from headcheck.judging import Watcher, judged_apart, make_plan, verify
+from headcheck.judging import Watcher, judged_apart, make_plan
 from headcheck.laws import all_laws
+from headcheck.python_front import verify
 from headcheck.verdict import LawResult, Verdict
 
 KERNELS = Path(__file__).parent / "kernels.py"

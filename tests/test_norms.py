@@ -14,8 +14,8 @@ from headcheck.functions.layer_norm import LayerNormCase
 from headcheck.functions.norm_hints import EPS_BESIDE, FIRST_OF_MORE, LESS_ONE
 from headcheck.functions.norms import NormCase, NormInputs
 from headcheck.functions.role import FunctionRole
-from headcheck.judging import verify
 from headcheck.pasting import found_out
+from headcheck.python_front import verify
 from headcheck.roles import role
 from headcheck.verdict import Hint
 from tests.roles import RIGHT

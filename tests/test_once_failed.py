@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from headcheck.declarations import Attention
-from headcheck.judging import replay, verify
+from headcheck.python_front import replay, verify
 from tests.corpus import RIGHT
 
 ONCE_FAILED = {

@@ -11,8 +11,8 @@ import headcheck
 from headcheck.engine import PROFILES, Engine
 from headcheck.functions.sinusoidal import SinusoidalSubject, role
 from headcheck.functions.sinusoidal_inputs import Sinusoidal, SinusoidalCase
-from headcheck.judging import verify
 from headcheck.laws import choose
+from headcheck.python_front import verify
 from headcheck.reference.positions import sinusoidal, sinusoidal_at
 from headcheck.verdict import Hint
 from tests.roles import RIGHT, WRONG

@@ -8,7 +8,7 @@ import torch
 
 from headcheck.errors import SubjectError
 from headcheck.functions.softmax import Softmax, SoftmaxInputs, SoftmaxSubject, role
-from headcheck.judging import replay, verify
+from headcheck.python_front import replay, verify
 from headcheck.verdict import Hint
 from tests.roles import RIGHT
 
