@@ -102,7 +102,7 @@ def judged_apart(
     workers.until = ends if fuzz_s else math.inf
     laws = choose(introduction.role, patterns)
     rows: dict[str, LawResult] = {}
-    unfinished, enough, interrupted = "", False, False
+    enough = interrupted = False
     try:
         for number in itertools.count():
             seed = plan.seed + number
@@ -121,16 +121,23 @@ def judged_apart(
     for _, row in () if enough else workers.seen():
         rows[row.id] = merged(rows.get(row.id), with_only(plan, row, seed))
         watcher.row(rows[row.id])
-    if interrupted:
-        unfinished = f"{INTERRUPTED} after {len(rows)} of {len(laws)} laws"
-    if enough:
-        left = len(laws) - len(rows)
-        unfinished = f"stopped after the first broken laws, {left} of {len(laws)} not judged" if left else ""
-    if workers.bugs and not unfinished:
-        unfinished = f"{len(workers.bugs)} times a law could not be judged for a bug in headcheck"
-    unfinished = unfinished or workers.unfinished
+    unfinished = _why_unfinished(workers, len(rows), len(laws), enough=enough, interrupted=interrupted)
     in_order = [rows[law.id] for law in laws if law.id in rows]
     return verdict_of(plan, introduction, in_order, time.perf_counter() - began, unfinished)
+
+
+def _why_unfinished(workers: Workers, judged: int, laws: int, *, enough: bool, interrupted: bool) -> str:
+    """Why so many of the laws are judged and no more, or not as they should be; '' where there is nothing to say.
+
+    enough: it ended after the first broken laws, as was asked for.
+    """
+    if enough and judged < laws:
+        return f"stopped after the first broken laws, {laws - judged} of {laws} not judged"
+    if interrupted and not enough:
+        return f"{INTERRUPTED} after {judged} of {laws} laws"
+    if workers.bugs:
+        return f"{len(workers.bugs)} times a law could not be judged for a bug in headcheck"
+    return workers.unfinished
 
 
 def _is_enough(rows: Iterable[LawResult], last: LawResult) -> bool:
