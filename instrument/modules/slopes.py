@@ -1,11 +1,13 @@
 """A gradient along a direction, held against the slope that small steps show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable, within
+from headcheck.modules.noise import scaled
+from headcheck.modules.subject import AnyInputs, ModuleSubject
 
 STEP, WIDER_STEP = 1e-5, 3e-3
 """Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10. The wider is for
@@ -16,6 +18,80 @@ NEAR = 1e-6
 """The share of the gradient that no slope tells: both slopes may happen to be off alike."""
 COARSE, COARSER = 1e-3, 2e-2
 """The share of the gradient up to which a slope is measured well enough, by either step."""
+
+Factors = Sequence[Tensor]
+"""By what each of several tensors is multiplied."""
+
+
+def slope_of_the_weights(
+    module: ModuleSubject[AnyInputs], x: AnyInputs, call: Callable[[], Tensor], what: str
+) -> Comparison:
+    """The gradient of the weights, along a random direction, against the slope of what a call at `x` gives.
+
+    NotApplicable: no weight wants a gradient.
+    """
+    weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
+    output = call()
+    if not weights:
+        raise NotApplicable("no weight of it wants a gradient")
+
+    def moved(factors: Factors) -> Tensor:
+        with scaled(weights, factors), torch.no_grad():
+            return call()
+
+    return _slope_along(module, x, output, weights, moved, what)
+
+
+def slope_of_the_input(module: ModuleSubject[AnyInputs], x: AnyInputs, what: str) -> Comparison:
+    """The gradient of the input's numbers, along a random direction, against the slope of the output at `x`."""
+    given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
+    leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
+    output = module.output(x.but(**leaves))
+
+    def moved(factors: Factors) -> Tensor:
+        there = zip(given.items(), factors, strict=True)
+        return module(x.but(**{name: each * factor for (name, each), factor in there}))
+
+    return _slope_along(module, x, output, [*leaves.values()], moved, what)
+
+
+def _slope_along(
+    module: ModuleSubject[AnyInputs],
+    x: AnyInputs,
+    output: Tensor,
+    leaves: Sequence[Tensor],
+    moved: Callable[[Factors], Tensor],
+    what: str,
+) -> Comparison:
+    """The gradient of tensors, along a random direction, against the slope of the output at `x`.
+
+    moved: the output where the tensors are multiplied by factors.
+    """
+    module.require_a_graph(output)
+    generator = x.generator("direction")
+    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    steps = [direction(each, generator) for each in leaves]
+    parts = along(module, output, cotangent, leaves, steps)
+
+    def weighed(size: float) -> Tensor:
+        return (moved([1 + size * step for step in steps]).cpu().double() * cotangent).sum()
+
+    return held(parts, weighed, (module.bound(x), cotangent), what)
+
+
+def along(
+    module: ModuleSubject[AnyInputs],
+    output: Tensor,
+    cotangent: Tensor,
+    leaves: Sequence[Tensor],
+    steps: Sequence[Tensor],
+) -> Tensor:
+    """The gradient of sum(output x cotangent) along a direction, relative to each tensor: of each its part."""
+    found = module.clock.call(
+        torch.autograd.grad, output, [*leaves], cotangent.to(output), materialize_grads=True
+    )
+    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, leaves, steps, strict=True)]
+    return torch.stack(parts)
 
 
 def held(

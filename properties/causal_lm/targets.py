@@ -12,7 +12,7 @@ from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
 from headcheck.modules.losses import last_logits, loss_of, scored, without
 from headcheck.modules.noise import scaled
-from headcheck.modules.slopes import direction, held
+from headcheck.modules.slopes import along, direction, held
 
 LIKELIHOOD = "Radford et al. 2018, equation 1; torch.nn.functional.cross_entropy"
 LOSS = "change of the loss (declare as pad_token what it takes for padding, or loss=False where it is another loss)"
@@ -115,17 +115,14 @@ def _slope(model: CausalLMSubject, x: TokenInputs, targets: Tensor, what: str) -
     model.require_a_graph(loss)
     factor = 0.25 + torch.rand((), generator=generator, dtype=torch.float64)
     steps = [direction(each, generator) for each in weights]
-    found = model.clock.call(
-        torch.autograd.grad, loss, weights, factor.to(loss), materialize_grads=True, allow_unused=True
-    )
-    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
+    parts = along(model, loss, factor, weights, steps)
 
     def moved(size: float) -> Tensor:
         with scaled(weights, [1 + size * step for step in steps]):
             return factor * scored(model, x, targets).loss
 
     noise = model.noise_of(lambda: scored(model, x, targets).loss)
-    return held(torch.stack(parts), moved, (noise, factor), what)
+    return held(parts, moved, (noise, factor), what)
 
 
 @dataclass(frozen=True, eq=False)

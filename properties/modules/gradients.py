@@ -9,8 +9,7 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.given import one_in
 from headcheck.laws import law
-from headcheck.modules.noise import scaled
-from headcheck.modules.slopes import COARSE, direction, held
+from headcheck.modules.slopes import COARSE, slope_of_the_input, slope_of_the_weights
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
 from headcheck.modules.training import drawn, in_either_mode, trained_by_draws, trained_with_dropout
 from headcheck.roles import LARGER
@@ -37,26 +36,8 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
     """The gradient of the weights, along a random direction, is the slope that small steps show, in training too."""
     require_gradients(module.declaration.gradients)
     module = in_either_mode(module, x)
-    weights = [each for each in module.weights() if each.requires_grad and each.is_floating_point()]
-    output = module.output(x)
-    if not weights:
-        raise NotApplicable("no weight of it wants a gradient")
-    module.require_a_graph(output)
-    generator = x.generator("direction")
-    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    steps = [direction(each, generator) for each in weights]
-    found = module.clock.call(
-        torch.autograd.grad, output, weights, cotangent.to(output), materialize_grads=True
-    )
-    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
-
-    def moved(size: float) -> Tensor:
-        with scaled(weights, [1 + size * step for step in steps]):
-            return (module(x).cpu().double() * cotangent).sum()
-
-    return held(
-        torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the weights"
-    )
+    what = "gradient along a direction of the weights"
+    return slope_of_the_weights(module, x, lambda: module.output(x), what)
 
 
 @law(
@@ -69,28 +50,7 @@ def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: 
 def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:
     """The gradient of the input, along a random direction, is the slope that small steps show, in training too."""
     require_gradients(module.declaration.gradients)
-    module = in_either_mode(module, x)
-    given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
-    leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
-    output = module.output(x.but(**leaves))
-    module.require_a_graph(output)
-    generator = x.generator("direction")
-    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    steps = {name: direction(each, generator) for name, each in given.items()}
-    found = module.clock.call(
-        torch.autograd.grad, output, [*leaves.values()], cotangent.to(output), materialize_grads=True
-    )
-    parts = [
-        (g.cpu() * given[name] * steps[name]).double().sum() for name, g in zip(given, found, strict=True)
-    ]
-
-    def moved(size: float) -> Tensor:
-        there = x.but(**{name: each * (1 + size * steps[name]) for name, each in given.items()})
-        return (module(there).double() * cotangent).sum()
-
-    return held(
-        torch.stack(parts), moved, (module.bound(x), cotangent), "gradient along a direction of the input"
-    )
+    return slope_of_the_input(in_either_mode(module, x), x, "gradient along a direction of the input")
 
 
 @law(
@@ -128,22 +88,7 @@ def gradients_of_a_draw_are_slopes(module: ModuleSubject[ModuleInputs], x: Modul
     """In training with dropout, the gradient is the slope of what the same seed draws at other weights."""
     require_gradients(module.declaration.gradients)
     trained = trained_by_draws(module, x)
-    output = drawn(trained, x)
-    trained.require_a_graph(output)
-    weights = [each for each in trained.weights() if each.requires_grad and each.is_floating_point()]
-    generator = x.generator("direction")
-    cotangent = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    steps = [direction(each, generator) for each in weights]
-    found = trained.clock.call(
-        torch.autograd.grad, output, weights, cotangent.to(output), materialize_grads=True
-    )
-    parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, weights, steps, strict=True)]
-
-    def moved(size: float) -> Tensor:
-        with scaled(weights, [1 + size * step for step in steps]), torch.no_grad():
-            return (drawn(trained, x).cpu().double() * cotangent).sum()
-
-    return held(torch.stack(parts), moved, (module.bound(x), cotangent), "gradient of what was drawn")
+    return slope_of_the_weights(trained, x, lambda: drawn(trained, x), "gradient of what was drawn")
 
 
 def _of_a_draw(
