@@ -1,6 +1,9 @@
-"""Whether an influence fades with the distance, as that of a token does in a recurrence that forgets."""
+"""Whether what stands at a place counts later, or fades with the distance, as tokens do in a recurrence that forgets."""
 
 from collections.abc import Callable
+
+from headcheck.comparison import LawBroken, NotApplicable
+from headcheck.modules.subject import AnyInputs, ModuleSubject
 
 
 def fades(size_at: Callable[[int], float], distance: int, hidden: float) -> bool:
@@ -17,3 +20,37 @@ def fades(size_at: Callable[[int], float], distance: int, hidden: float) -> bool
     (near, larger), (far, size) = seen[-2:]
     rate: float = (size / larger) ** (1 / (far - near))
     return bool(size * rate ** (distance - far) <= hidden)
+
+
+def require_heard(
+    model: ModuleSubject[AnyInputs],
+    x: AnyInputs,
+    other: Callable[[int], AnyInputs],
+    place: int,
+    last: int,
+    what: str,
+) -> None:
+    """LawBroken: what stands at a place does not count for the logits at the last one, in some row.
+
+    other: the input with something else at a place. NotApplicable: it counts for less than rounding, as a recurrence
+    forgets.
+    """
+
+    def counts() -> bool:
+        differs = model.differing(model(other(place)), model(x), x)[:, -1]
+        return bool(differs.any(dim=1).all())
+
+    if model.shows(counts, x):
+        return
+    still = model(x)[:, -1]  # By the weights as they are.
+
+    def moved(distance: int) -> float:
+        there = model(other(last - distance))[:, -1]
+        return float((there - still).abs().amax(dim=1).min())
+
+    if fades(moved, last - place, model.bound(x)):
+        raise NotApplicable(f"what an earlier {what} counts for fades with the distance, below rounding")
+    raise LawBroken(
+        f"the logits of position {last} do not depend on the {what} at {place} "
+        "(where that is meant, declare full_context=False)"
+    )

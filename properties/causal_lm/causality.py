@@ -5,11 +5,11 @@ from functools import partial
 
 import torch
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
+from headcheck.comparison import Comparison, LawBroken, none, within
 from headcheck.given import at_least, having, one_in
 from headcheck.laws import law
 from headcheck.modules.causal_lm import CausalLMSubject, TokenInputs
-from headcheck.modules.fading import fades
+from headcheck.modules.fading import require_heard
 from headcheck.modules.tokens import ends_of, exchanged, two_places
 from headcheck.modules.training import unheard_in_training
 
@@ -77,15 +77,7 @@ def every_earlier_token_counts(model: CausalLMSubject, x: TokenInputs) -> Compar
     """Each token, the position's own included, has an influence on its logits."""
     last = x.length - 1
     for place in sorted({0, last, x.cut % x.length}):
-        if not model.shows(partial(_counts, model, x, place), x):
-            if _fades(model, x, place):
-                raise NotApplicable(
-                    "what an earlier token counts for fades with the distance, below rounding"
-                )
-            raise LawBroken(
-                f"the logits of position {last} do not depend on the token at {place} "
-                "(where that is meant, declare full_context=False)"
-            )
+        require_heard(model, x, partial(_with_another, model, x), place, last, "token")
     return none("tokens that do not count")
 
 
@@ -117,28 +109,11 @@ def _pulls(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
     return bool(model.gradient_of_embeddings(x, x.length - 1)[:, place].any())
 
 
-def _counts(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
-    """Whether another token at a place changes the logits at the end, in each row."""
-    differs = model.differing(_with_another(model, x, place), model(x), x)[:, -1]
-    return bool(differs.any(dim=1).all())
-
-
-def _with_another(model: CausalLMSubject, x: TokenInputs, place: int) -> torch.Tensor:
-    """The logits where another token stands at a place."""
+def _with_another(model: CausalLMSubject, x: TokenInputs, place: int) -> TokenInputs:
+    """The input with another token at a place."""
     other = x.tokens.clone()
     other[:, place] = x.other_tokens(model.vocab)[:, place]
-    return model(x.but(tokens=other))
-
-
-def _fades(model: CausalLMSubject, x: TokenInputs, place: int) -> bool:
-    """Whether a token at a place counts for less than rounding, as a recurrence forgets; by the weights as they are."""
-    still, last = model(x)[:, -1], x.length - 1
-
-    def moved(distance: int) -> float:
-        there = _with_another(model, x, last - distance)[:, -1]
-        return float((there - still).abs().amax(dim=1).min())
-
-    return fades(moved, last - place, model.bound(x))
+    return x.but(tokens=other)
 
 
 @law(

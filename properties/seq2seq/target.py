@@ -7,7 +7,7 @@ import torch
 from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, within
 from headcheck.given import at_least
 from headcheck.laws import law
-from headcheck.modules.fading import fades
+from headcheck.modules.fading import require_heard
 from headcheck.modules.seq2seq import PairInputs, Seq2SeqSubject
 from headcheck.modules.tokens import ends_of
 from headcheck.modules.training import unheard_in_training
@@ -88,15 +88,7 @@ def every_earlier_target_counts(model: Seq2SeqSubject, x: PairInputs) -> Compari
     """Each target token, the position's own included, has an influence on its logits."""
     last = x.target.shape[1] - 1
     for place in sorted({0, last, x.cut % (last + 1)}):
-        if not model.shows(partial(_counts, model, x, place), x):
-            if _fades(model, x, place):
-                raise NotApplicable(
-                    "what an earlier target counts for fades with the distance, below rounding"
-                )
-            raise LawBroken(
-                f"the logits of position {last} do not depend on the target at {place} "
-                "(where that is meant, declare full_context=False)"
-            )
+        require_heard(model, x, partial(_with_another, model, x), place, last, "target")
     return none("targets that do not count")
 
 
@@ -129,24 +121,8 @@ def _pulls(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
     return bool(model.gradient_of_targets(x, x.target.shape[1] - 1)[:, place].any())
 
 
-def _counts(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
-    differs = model.differing(_with_another(model, x, place), model(x), x)[:, -1]
-    return bool(differs.any(dim=1).all())
-
-
-def _with_another(model: Seq2SeqSubject, x: PairInputs, place: int) -> torch.Tensor:
-    """The logits where another target stands at a place."""
+def _with_another(model: Seq2SeqSubject, x: PairInputs, place: int) -> PairInputs:
+    """The input with another target at a place."""
     other = x.target.clone()
     other[:, place] = x.other("target", model.vocab)[:, place]
-    return model(x.but(target=other))
-
-
-def _fades(model: Seq2SeqSubject, x: PairInputs, place: int) -> bool:
-    """Whether a target at a place counts for less than rounding, as a recurrence forgets; by the weights as they are."""
-    still, last = model(x)[:, -1], x.target.shape[1] - 1
-
-    def moved(distance: int) -> float:
-        there = _with_another(model, x, last - distance)[:, -1]
-        return float((there - still).abs().amax(dim=1).min())
-
-    return fades(moved, last - place, model.bound(x))
+    return x.but(target=other)
