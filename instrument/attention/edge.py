@@ -117,43 +117,50 @@ class Edge(Abilities):
 
     def gradients_left(self, x: Inputs) -> Gradients:
         """What backward() leaves in .grad of the inputs, which wanted gradients and had none."""
-        output, wanted = self._followed(x, None)
-        self.clock.call(output.backward, moved(self._sent_back(x, x.cotangent), output))
+        output, wanted = self.followed(x)
+        self.clock.call(output.backward, moved(self._in_its_layout(x, x.cotangent), output))
         return self._canonical_gradients(x, {name: each.grad for name, each in wanted.items()})
 
     def output_and_gradients(
         self, x: Inputs, cotangent: Tensor, names: Collection[str] | None = None
     ) -> tuple[Tensor, Gradients]:
         """Output and gradients of one and the same call, so that dropout is the same in both."""
-        output, wanted = self._followed(x, names)
-        found = self.clock.call(
-            torch.autograd.grad,
-            output,
-            [*wanted.values()],
-            moved(self._sent_back(x, cotangent), output),
-            allow_unused=True,
-        )
+        output, wanted = self.followed(x, names=names)
+        found = self.backward(output, wanted, self._in_its_layout(x, cotangent))
         canonical: dict[str, Tensor | None] = dict(zip(wanted, found, strict=True))
         return output.detach().cpu().clone(), self._canonical_gradients(x, canonical)
 
-    def _sent_back(self, x: Inputs, cotangent: Tensor) -> Tensor:
+    def _in_its_layout(self, x: Inputs, cotangent: Tensor) -> Tensor:
         """The cotangent; one that is contiguous is so in the subject's own layout."""
         if not cotangent.is_contiguous() or self.is_packed:
             return cotangent
         native = self._native(cotangent, self.output_layout).contiguous()
         return self.canonical(native, x.batch, x.heads, self.output_layout)
 
-    def _followed(self, x: Inputs, names: Collection[str] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The output of a call that autograd follows, and the inputs that want gradients.
+    def followed(
+        self, x: Inputs, arguments: Arguments | None = None, names: Collection[str] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output of a call that autograd follows, and what wants gradients: the arguments named, or all that can.
 
-        None of them is expanded: how what is asked of one place is shared out among those who read it, nothing says.
+        arguments: those of `x`, unless given, with none of them expanded: how what is asked of one place is shared out
+        among those who read it, nothing says.
         """
         require_gradients(self.declaration.gradients)
-        arguments = self.arguments_for(x.written_out())
+        arguments = arguments or self.arguments_for(x.written_out())
         wanted = self.want_gradients(arguments, names)
         output = self.run(x, arguments).output
         self.require_a_graph(output, x, wanted)
         return output, wanted
+
+    def backward(
+        self, output: Tensor, wanted: Mapping[str, Tensor], cotangent: Tensor, *, again: bool = False
+    ) -> Sequence[Tensor | None]:
+        """The gradients of one backward pass. again: the graph is kept for another one."""
+        asked, sent = [*wanted.values()], moved(cotangent, output)
+        found: Sequence[Tensor | None] = self.clock.call(
+            torch.autograd.grad, output, asked, sent, allow_unused=True, retain_graph=again
+        )
+        return found
 
     def require_a_graph(self, output: Tensor, x: Inputs, wanted: Collection[str]) -> None:
         """LawBroken, or NotApplicable where nothing says that it should: an output carries no gradient of the wanted."""
@@ -162,7 +169,7 @@ class Edge(Abilities):
             declared=self.declaration.gradients,
             elsewhere=GRADIENTS in self.found,
             of=wanted,
-            exact=lambda: _exact_gradients(x, wanted),
+            exact=lambda: x.exact_gradients(wanted),
         )
 
     def want_gradients(self, arguments: Arguments, names: Collection[str] | None = None) -> dict[str, Tensor]:
@@ -389,10 +396,3 @@ def _whole(x: Inputs) -> dict[str, tuple[int, ...]]:
     """The shape of everything that a call may return, with all axes."""
     rows = (x.batch, x.heads, x.q_len)
     return {"output": (*rows, x.value_dim), "log_sum_exp": rows, "weights": (*rows, x.kv_len)}
-
-
-def _exact_gradients(x: Inputs, wanted: Collection[str]) -> list[Tensor | None]:
-    """The oracle's gradients of these inputs."""
-    exact = x.problem.gradients(x.cotangent.double())._asdict()
-    exact["attn_mask"] = exact.pop("bias")
-    return [exact[name] for name in wanted]

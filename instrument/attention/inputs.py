@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -252,6 +253,12 @@ class Inputs:
         if written is not None:
             return torch.tensor(written, dtype=torch.float64).reshape(shape).to(self.dtype)
         return self.normal_like(torch.empty(shape, dtype=self.dtype), "cotangent")
+
+    def exact_gradients(self, names: Iterable[str]) -> list[Tensor | None]:
+        """The oracle's gradients of these arguments."""
+        exact = self.problem.gradients(self.cotangent.double())._asdict()
+        exact["attn_mask"] = exact.pop("bias")
+        return [exact[name] for name in names]
 
 
 def build(case: Case, alignment: masks.Alignment = "top-left", *, dead_rows: bool = True) -> Inputs:

@@ -203,7 +203,7 @@ class AttentionSubject(Edge):
         if x.autocast is None and not any(dtype.itemsize == 2 for dtype in x.dtypes):
             return 1
         try:
-            output, _ = self._followed(x, None)
+            output, _ = self.followed(x)
         except (LawBroken, NotApplicable):  # Whoever asks for the gradients themselves will see it.
             return 1
         return parts_in_sixteen_bits(output)

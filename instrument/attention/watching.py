@@ -1,6 +1,6 @@
 """What a call does to its arguments and its results: read off the very tensors that the subject was given."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import torch
@@ -37,7 +37,7 @@ def before_and_after(
         output = subject.run(x, arguments).output
     if wanted and output.requires_grad:
         with suppress(SubjectRaised):  # Whoever asks for the gradients themselves will see it.
-            _sent_back(subject, output, wanted, x.cotangent)
+            subject.backward(output, wanted, x.cotangent)
     for name, tensor in given.items():
         yield name, before[name], memory_of(tensor).clone()
 
@@ -93,11 +93,11 @@ def gradients_after_the_next_call(
     subject: AttentionSubject, x: Inputs, other: Inputs
 ) -> dict[str, Tensor | None]:
     """The gradients of query, key and value, where another call is made between the call and its backward."""
-    output, wanted = _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
+    output, wanted = subject.followed(x, names=INPUTS)
     others = subject.arguments_for(other)
     subject.want_gradients(others, INPUTS)
     subject.run(other, others)
-    return _by_name(subject, x, _sent_back(subject, output, wanted, x.cotangent))
+    return _by_name(subject, x, subject.backward(output, wanted, x.cotangent))
 
 
 def recorded(subject: AttentionSubject, x: Inputs, *, log_sum_exp: bool) -> Answer:
@@ -160,7 +160,7 @@ def gradients_after_a_change(
 
     None if that is refused.
     """
-    output, wanted = _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS)
+    output, wanted = subject.followed(x, names=INPUTS)
     try:
         if changed == "output":
             output.add_(1.0)
@@ -170,7 +170,7 @@ def gradients_after_a_change(
     except RuntimeError:  # As of a view that autograd does not let anybody write to.
         return None
     try:
-        found = _sent_back(subject, output, wanted, cotangent)
+        found = subject.backward(output, wanted, cotangent)
     except SubjectRaised:  # As autograd does where a saved tensor is of another version.
         return None
     return _by_name(subject, x, found)
@@ -178,7 +178,7 @@ def gradients_after_a_change(
 
 def checkpointed(subject: AttentionSubject, x: Inputs) -> bool:
     """Whether a call that wants gradients is computed again on the way back."""
-    return is_checkpointed(lambda: _followed(subject, x, subject.arguments_for(x.written_out()), INPUTS))
+    return is_checkpointed(lambda: subject.followed(x, names=INPUTS))
 
 
 def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[str, Tensor | None]:
@@ -189,7 +189,7 @@ def gradients_beside(subject: AttentionSubject, x: Inputs, extra: str) -> dict[s
     output = subject.run(x, arguments).output
     if not output.requires_grad:
         return dict.fromkeys(INPUTS)
-    return _by_name(subject, x, _sent_back(subject, output, wanted, x.cotangent))
+    return _by_name(subject, x, subject.backward(output, wanted, x.cotangent))
 
 
 def carries_gradients(subject: AttentionSubject, x: Inputs) -> bool:
@@ -210,16 +210,16 @@ def given_twice(subject: AttentionSubject, x: Inputs, shared: Mapping[str, str])
 
 def generator_around_backward(subject: AttentionSubject, x: Inputs) -> tuple[Tensor, Tensor]:
     """The state of torch's generator after the forward pass and another draw, and after the backward pass."""
-    output, wanted = _followed(subject, x, subject.arguments_for(x))
+    output, wanted = subject.followed(x, subject.arguments_for(x))
     torch.rand(3)
     between = torch.get_rng_state()
-    _sent_back(subject, output, wanted, x.cotangent)
+    subject.backward(output, wanted, x.cotangent)
     return between, torch.get_rng_state()
 
 
 def around_backward(subject: AttentionSubject, x: Inputs) -> Iterator[tuple[str, Tensor, Tensor]]:
     """The output and its gradient, which is sent back: a copy, and what each holds after the backward pass."""
-    output, wanted = _followed(subject, x, subject.arguments_for(x))
+    output, wanted = subject.followed(x, subject.arguments_for(x))
     sent = moved(x.cotangent.contiguous(), output)
     kept = [
         ("gradient of the output", sent.clone(), sent),
@@ -350,37 +350,6 @@ def _by_name(
     }
 
 
-def _followed(
-    subject: AttentionSubject, x: Inputs, arguments: Arguments, names: Collection[str] | None = None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The output of a call, and the arguments that want a gradient: those named, or all that can."""
-    require_gradients(subject.declaration.gradients)
-    wanted = subject.want_gradients(arguments, names)
-    output = subject.run(x, arguments).output
-    subject.require_a_graph(output, x, wanted)
-    return output, wanted
-
-
-def _sent_back(
-    subject: AttentionSubject,
-    output: Tensor,
-    wanted: Mapping[str, Tensor],
-    cotangent: Tensor,
-    *,
-    again: bool = False,
-) -> Sequence[Tensor | None]:
-    """The gradients of one backward pass. again: the graph is kept for another one."""
-    gradients: Sequence[Tensor | None] = subject.clock.call(
-        torch.autograd.grad,
-        output,
-        [*wanted.values()],
-        moved(cotangent, output),
-        allow_unused=True,
-        retain_graph=again,
-    )
-    return gradients
-
-
 def _backward(
     subject: AttentionSubject,
     x: Inputs,
@@ -391,8 +360,8 @@ def _backward(
     times: int = 1,
 ) -> Iterator[list[Tensor | None]]:
     """The gradients of these arguments as they are handed out, asked for so many times in one graph."""
-    output, wanted = _followed(subject, x, arguments, names)
+    output, wanted = subject.followed(x, arguments, names)
     given = x.cotangent if cotangent is None else cotangent
     for _ in range(times):
-        gradients = _sent_back(subject, output, wanted, given, again=times > 1)
+        gradients = subject.backward(output, wanted, given, again=times > 1)
         yield [None if each is None else each.detach() for each in gradients]
