@@ -1,13 +1,11 @@
 """The tensors of one call in canonical form, and the exact problem that they pose."""
 
-import dataclasses
 import functools
 import math
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from torch.nn import functional
 from headcheck.attention import patterns, values
 from headcheck.attention.case import Case
 from headcheck.attention.problem import Problem
+from headcheck.inputs import CaseInputs
 from headcheck.reference import masks
 from headcheck.reference.positions import alibi_bias, alibi_slopes
 
@@ -26,7 +25,7 @@ TENSORS = ("query", "key", "value", "attn_mask", "sinks", "alibi_slopes")
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class Inputs(CaseInputs):
     """What the canonical call is given: contiguous CPU tensors in the dtype under test.
 
     query (batch, heads, q_len, head_dim), key (batch, kv_heads, kv_len, head_dim), value (batch, kv_heads,
@@ -57,10 +56,6 @@ class Inputs:
     """The dtype of the torch.autocast region that the call is made in."""
     generic: bool = False
     """Drawn from continuous distributions, so that the generic tier of the bound is valid."""
-
-    def but(self, **changes: Any) -> "Inputs":
-        """The same inputs with some replaced."""
-        return dataclasses.replace(self, **changes)
 
     def cast(self, dtype: torch.dtype) -> "Inputs":
         """The same numbers in another dtype; a boolean mask stays one."""
@@ -193,10 +188,6 @@ class Inputs:
         by_group = self.may_attend.reshape(self.batch, self.kv_heads, -1, self.kv_len)
         return ~by_group.any(dim=2)
 
-    def generator(self, purpose: str = "") -> torch.Generator:
-        """Randomness of a law's own, the same at each replay."""
-        return torch.Generator().manual_seed(random.Random(f"{self.case.seed}/{purpose}").getrandbits(63))
-
     def twice(self, axis: Literal[0, 1]) -> "Inputs":
         """The same problem posed twice, side by side along the batch (0) or the heads (1)."""
         twice = {name: torch.cat([getattr(self, name)] * 2, dim=axis) for name in ("query", "key", "value")}
@@ -239,11 +230,6 @@ class Inputs:
         """Standard normal numbers of the shape and dtype of a tensor."""
         drawn = torch.randn(tensor.shape, generator=self.generator(purpose), dtype=torch.float64)
         return drawn.to(tensor.dtype)
-
-    def permutation(self, length: int) -> Tensor:
-        """An order of `length` things that is not the given one, where there are two at least."""
-        order = torch.randperm(length, generator=self.generator("permutation"))
-        return order if not torch.equal(order, torch.arange(length)) else order.roll(1)
 
     @cached_property
     def cotangent(self) -> Tensor:

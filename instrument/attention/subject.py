@@ -27,8 +27,8 @@ from headcheck.comparison import (
 )
 from headcheck.declarations import Attention, EmptyRows
 from headcheck.graph import parts_in_sixteen_bits
+from headcheck.oracle import HeldToAnOracle
 from headcheck.reference import masks
-from headcheck.sides import OUTPUT, of_two_calls
 
 DEAD_ROWS = "dead rows"
 SCALES = "a scale of zero or below"
@@ -39,7 +39,7 @@ STEP_BY_STEP = replace(named("opwise"), scaled="input")
 """The widest arithmetic of code whose sums are kept in float32."""
 
 
-class AttentionSubject(Edge):
+class AttentionSubject(Edge, HeldToAnOracle[Inputs]):
     """An attention function behind its declaration, with the oracle and the bounds it is held to."""
 
     def __init__(
@@ -179,10 +179,6 @@ class AttentionSubject(Edge):
 
         return {name: one(name) for name in ("query", "key", "value")}
 
-    def against_the_oracle(self, x: Inputs, what: str = OUTPUT) -> Comparison:
-        """The output against the oracle's, which is right to the bound."""
-        return within(self(x), self.expected(x), lambda: self.bound(x), what)
-
     def gradients_against_the_oracle(
         self, x: Inputs, cotangent: Tensor | None = None
     ) -> Iterator[Comparison]:
@@ -226,31 +222,6 @@ class AttentionSubject(Edge):
     def mask_of(self, keep: Tensor, dtype: torch.dtype) -> Tensor:
         """A boolean mask where the subject takes one, else the same as a bias."""
         return keep if self.has("boolean") else masks.additive(keep, dtype)
-
-    def agree(
-        self,
-        one: Inputs,
-        other: Inputs,
-        back: Callable[[Tensor], Tensor] = lambda output: output,
-        what: str = OUTPUT,
-        slack: Tensor | float = 0.0,
-    ) -> Comparison:
-        """Two calls whose exact answers are the same: `back` takes the first output to the second's form.
-
-        Each may be off by its own bound, so their difference may be the sum of the two. slack: by how much more,
-        where the exact answers are not quite the same.
-        """
-        found = within(
-            back(self(one)), self(other), lambda: back(self.bound(one)) + self.bound(other) + slack, what
-        )
-        if not found.broken:
-            return found
-        return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
-
-    def identical(self, one: Inputs, other: Inputs, what: str = "output") -> Comparison:
-        """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""
-        limit = 0.0 if self.declaration.deterministic else self.apart(one, other)
-        return within(self(one), self(other), limit, what)
 
     def unchanged(self, observed: Tensor, expected: Tensor, x: Inputs, what: str) -> Comparison:
         """Two answers to `x` that must be the same bits, or, if declared not deterministic, agree within the bound."""

@@ -1,14 +1,14 @@
 """What a function is given: its case, and the tensors made from it."""
 
-import dataclasses
 import random
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from headcheck.functions.values import REGIMES
+from headcheck.inputs import CaseInputs
 from headcheck.recipes import Recipe, option
 from headcheck.strides import STRIDES
 
@@ -24,7 +24,7 @@ class FunctionCase(Recipe):
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class Inputs(CaseInputs):
     """Contiguous CPU tensors in the dtype under test. Laws make new inputs with `but`; nothing is changed in place.
 
     A role's own inputs are a dataclass under this one with a field for each argument.
@@ -33,12 +33,7 @@ class Inputs:
     TENSORS: ClassVar[tuple[str, ...]] = ("x",)
     """The fields that are tensors and may want a gradient, in the order of the call."""
 
-    case: Any
     x: Tensor
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return dataclasses.replace(self, **changes)
 
     def cast(self, dtype: torch.dtype) -> Self:
         """The same numbers in another dtype."""
@@ -79,18 +74,9 @@ class Inputs:
             return torch.tensor(written, dtype=torch.float64).reshape(self.output_shape).to(self.dtype)
         return self.normal(self.output_shape, "cotangent")
 
-    def generator(self, purpose: str = "") -> torch.Generator:
-        """Randomness of a law's own, the same at each replay."""
-        return torch.Generator().manual_seed(random.Random(f"{self.case.seed}/{purpose}").getrandbits(63))
-
     def normal(self, shape: tuple[int, ...], purpose: str = "normal") -> Tensor:
         """Standard normal numbers in the dtype under test."""
         return torch.randn(shape, generator=self.generator(purpose), dtype=torch.float64).to(self.dtype)
-
-    def permutation(self, length: int) -> Tensor:
-        """An order of `length` things that is not the given one, where there are two at least."""
-        order = torch.randperm(length, generator=self.generator("permutation"))
-        return order if not torch.equal(order, torch.arange(length)) else order.roll(1)
 
 
 def tensor_of(case: FunctionCase, name: str, regime: str | None = None) -> Tensor:

@@ -1,10 +1,10 @@
 """A function behind its declaration: what it gives, what it should give, and how far the two may be apart."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,17 +13,15 @@ from headcheck.arithmetic import Arithmetic
 from headcheck.calling import NAMES_STRIDES, Clock, NoAnswer, SubjectRaised, plain_tensor, require_willing
 from headcheck.checkpoints import is_checkpointed
 from headcheck.comparison import (
-    Comparison,
     LawBroken,
     NotApplicable,
     forward_only,
     require_a_graph,
     require_gradients,
-    within,
 )
 from headcheck.declarations import Declaration
 from headcheck.functions.inputs import Inputs
-from headcheck.sides import OUTPUT, of_two_calls
+from headcheck.oracle import HeldToAnOracle
 from headcheck.signatures import keyword_for, parameters_of, require_parameters
 from headcheck.strides import STRIDES, moved
 
@@ -31,7 +29,7 @@ AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 Gradients = dict[str, Tensor | None]
 
 
-class FunctionSubject(ABC, Generic[AnyInputs]):
+class FunctionSubject(HeldToAnOracle[AnyInputs]):
     """What laws call. A role says what the exact answer is, and what rounding explains."""
 
     FEATURES: ClassVar[Mapping[str, str]] = {}
@@ -81,10 +79,6 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
     @abstractmethod
     def exact(self, x: AnyInputs, tensors: Mapping[str, Tensor]) -> Tensor:
         """The right answer for these tensors, which are in float64 and may want gradients."""
-
-    @abstractmethod
-    def bound(self, x: AnyInputs) -> Tensor:
-        """How far each element of the output may be from `expected`."""
 
     @abstractmethod
     def gradient_bounds(self, x: AnyInputs, cotangent: Tensor) -> dict[str, Tensor]:
@@ -354,25 +348,3 @@ class FunctionSubject(ABC, Generic[AnyInputs]):
             return not self.against_the_oracle(x).broken
         except (LawBroken, NotApplicable):
             return False
-
-    def against_the_oracle(self, x: AnyInputs, what: str = OUTPUT) -> Comparison:
-        """The output against the exact one, within the rounding of its arithmetic."""
-        return within(self(x), self.expected(x), lambda: self.bound(x), what)
-
-    def agree(
-        self,
-        one: AnyInputs,
-        other: AnyInputs,
-        back: Callable[[Tensor], Tensor] = lambda output: output,
-        what: str = OUTPUT,
-    ) -> Comparison:
-        """Two calls whose exact answers are the same: `back` takes the first output to the second's form."""
-        found = within(back(self(one)), self(other), lambda: back(self.bound(one)) + self.bound(other), what)
-        if not found.broken:
-            return found
-        return of_two_calls(found, (back(self.expected(one)), self.expected(other)), (one, other))
-
-    def identical(self, one: AnyInputs, other: AnyInputs, what: str = "output") -> Comparison:
-        """Two calls that must give the same bits, or, if declared not deterministic, agree within the bounds."""
-        limit = 0.0 if self.declaration.deterministic else lambda: self.bound(one) + self.bound(other)
-        return within(self(one), self(other), limit, what)

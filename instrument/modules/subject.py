@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -25,6 +24,7 @@ from headcheck.comparison import (
 )
 from headcheck.declarations import Declaration
 from headcheck.errors import SubjectError
+from headcheck.inputs import CaseInputs
 from headcheck.modules.copying import aliased, copy_of, in_format
 from headcheck.modules.noise import Noise, measured, scaled
 from headcheck.recipes import Recipe, option
@@ -56,23 +56,13 @@ class ModuleCase(Recipe):
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleInputs:
+class ModuleInputs(CaseInputs):
     """One call; a role's own inputs are a dataclass under this one with a field for each argument."""
-
-    case: Any
-
-    def but(self, **changes: Any) -> Self:
-        """The same inputs with some replaced."""
-        return replace(self, **changes)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """What is shown of a counterexample."""
         return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
-
-    def generator(self, purpose: str = "") -> torch.Generator:
-        """Randomness of a law's own, the same at each replay."""
-        return torch.Generator().manual_seed(Random(f"{self.case.seed}/{purpose}").getrandbits(63))
 
     def in_float32(self) -> Self:
         """The same inputs, their numbers in float32."""
