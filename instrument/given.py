@@ -11,15 +11,18 @@ from headcheck.recipes import Recipe
 
 AnyCase = TypeVar("AnyCase", bound=Recipe)
 
+Repair = Callable[[Any], Any]
+"""A function from a role's case to a case of the same kind."""
 
-class Repair(Protocol):
-    """A function from a case to a case of the same kind."""
+
+class RepairOfAny(Protocol):
+    """A repair for the cases of every role."""
 
     def __call__(self, case: AnyCase, /) -> AnyCase:
         """The case, where the law speaks."""
 
 
-def at_least(**sizes: int) -> Repair:
+def at_least(**sizes: int) -> RepairOfAny:
     """With axes of at least these sizes: at_least(kv_len=2)."""
 
     def repair(case: AnyCase, /) -> AnyCase:
@@ -28,7 +31,7 @@ def at_least(**sizes: int) -> Repair:
     return repair
 
 
-def at_most(**sizes: int) -> Repair:
+def at_most(**sizes: int) -> RepairOfAny:
     """With axes of at most these sizes."""
 
     def repair(case: AnyCase, /) -> AnyCase:
@@ -37,7 +40,7 @@ def at_most(**sizes: int) -> Repair:
     return repair
 
 
-def having(**fields: object) -> Repair:
+def having(**fields: object) -> RepairOfAny:
     """With these very values in these fields."""
 
     def repair(case: AnyCase, /) -> AnyCase:
@@ -46,7 +49,7 @@ def having(**fields: object) -> Repair:
     return repair
 
 
-def one_of(field: str, *options: object) -> Repair:
+def one_of(field: str, *options: object) -> RepairOfAny:
     """With one of these for a field; which one is the case's own choice."""
 
     def repair(case: AnyCase, /) -> AnyCase:
@@ -63,7 +66,7 @@ def one_of(field: str, *options: object) -> Repair:
 class Choice:
     """Repairs that are made for some cases and not for others: the law speaks of those others too."""
 
-    groups: tuple[Sequence[Callable[[Any], Any]], ...]
+    groups: tuple[Sequence[Repair], ...]
 
     def __call__(self, case: AnyCase) -> AnyCase:
         if case.written_out or not case.seed:  # Seed 0 is the plainest case: nothing is chosen for it.
@@ -73,11 +76,11 @@ class Choice:
         return case
 
 
-def alternately(*groups: Sequence[Callable[[Any], Any]]) -> Choice:
+def alternately(*groups: Sequence[Repair]) -> Choice:
     """One of these groups of repairs, for some cases none: which one is the case's own choice."""
     return Choice(groups)
 
 
-def one_in(share: int, *repairs: Callable[[Any], Any]) -> Choice:
+def one_in(share: int, *repairs: Repair) -> Choice:
     """Repairs for one case in so many; which ones is their own choice."""
     return Choice((repairs, *[()] * (share - 1)))

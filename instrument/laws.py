@@ -16,12 +16,11 @@ from typing import Any
 
 from headcheck.comparison import Comparison
 from headcheck.errors import HeadcheckError
-from headcheck.given import Choice
+from headcheck.given import Choice, Repair
 from headcheck.ids import Identified
 from headcheck.verdict import LawResult
 
 Finding = Comparison | Iterable[Comparison] | None
-Repair = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)

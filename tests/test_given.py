@@ -21,7 +21,7 @@ from tests.engines import a_law, on_reference
 
 Predicate = Callable[[Case], bool]
 HIDING = ("padding", "left-padding", "dead-prefix", "last-key-only", "all-dead")
-REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
+REPAIRS: dict[str, tuple[shared.Repair, Predicate]] = {
     "masked": (given.masked, lambda c: c.mask not in ("none", "all-true")),
     "hiding_keys": (given.hiding_keys, lambda c: c.mask in HIDING),
     "hiding_something": (
@@ -38,8 +38,7 @@ REPAIRS: dict[str, tuple[given.Repair, Predicate]] = {
     ),
     "unmasked": (given.unmasked, lambda c: c.mask == "none" and not c.is_causal and c.window is None),
     "no_mask": (given.no_mask, lambda c: c.mask == "none"),
-    "not_causal": (given.not_causal, lambda c: not c.is_causal and c.window is None and not c.alibi),
-    "without_causal": (given.without_causal, lambda c: not c.is_causal),
+    "blind_to_order": (given.blind_to_order, lambda c: not c.is_causal and c.window is None and not c.alibi),
     "causal": (given.causal, lambda c: c.is_causal),
     "live_rows": (given.live_rows, lambda c: c.mask not in DEAD_ROWS and c.mask_axes != "bhq1"),
     "default_scale": (given.default_scale, lambda c: c.scale is None),

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 from headcheck.attention.case import Case
 from headcheck.attention.patterns import DEAD_ROWS
-from headcheck.given import at_least, at_most, one_of
-
-Repair = Callable[[Case], Case]
+from headcheck.given import RepairOfAny, at_least, at_most, having, one_of
 
 
 def masked(case: Case) -> Case:
@@ -49,14 +47,9 @@ def no_mask(case: Case) -> Case:
     return case.but(mask="none")
 
 
-def not_causal(case: Case) -> Case:
-    """Without the causal flag and the window, whose meaning depends on the order of keys."""
+def blind_to_order(case: Case) -> Case:
+    """Without the causal flag, the window and ALiBi, whose meaning depends on the order of keys."""
     return case.but(is_causal=False, window=None, alibi=False)
-
-
-def without_causal(case: Case) -> Case:
-    """Without the causal flag: a mask is put in its place."""
-    return case.but(is_causal=False)
 
 
 def causal(case: Case) -> Case:
@@ -80,14 +73,10 @@ def no_negative_scale(case: Case) -> Case:
     return case if case.scale is None or case.scale > 0 else case.but(scale=None)
 
 
-def without(*features: str) -> Repair:
+def without(*features: str) -> RepairOfAny:
     """None of the features named: 'sinks', 'softcap', 'alibi', 'window'."""
     off: dict[str, object] = {"sinks": False, "softcap": None, "alibi": False, "window": None}
-
-    def repair(case: Case) -> Case:
-        return case.but(**{feature: off[feature] for feature in features})
-
-    return repair
+    return having(**{feature: off[feature] for feature in features})
 
 
 def long_rows(case: Case) -> Case:
@@ -112,7 +101,7 @@ def without_keys_for_some(case: Case) -> Case:
 
 def hiding_blocks(case: Case) -> Case:
     """With a mask that hides whole blocks, the first 140 of 200 keys, and the other axes small."""
-    small = at_most(batch=1, q_len=5, head_dim=4, value_dim=4)(not_causal(case))
+    small = at_most(batch=1, q_len=5, head_dim=4, value_dim=4)(blind_to_order(case))
     return small.but(kv_len=200, mask="dead-prefix")
 
 
@@ -121,7 +110,7 @@ def beside_a_block(case: Case) -> Case:
     return one_of("kv_len", 15, 16, 17, 31, 32, 33, 63, 64, 65)(case)
 
 
-def alike(one: str, other: str) -> Repair:
+def alike(one: str, other: str) -> Callable[[Case], Case]:
     """With two axes of one size: alike("batch", "heads")."""
 
     def repair(case: Case) -> Case:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headcheck.agreement.pair import PairSubject
-from headcheck.attention.given import alike, long_rows, masked, no_mask, not_causal, unmasked, without
+from headcheck.attention.given import alike, blind_to_order, long_rows, masked, no_mask, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import CAUSAL_SCALES
 from headcheck.calling import SubjectRaised, refused_on_purpose
@@ -73,7 +73,7 @@ def scales_of_zero_and_below_agree(pair: PairSubject, x: Inputs) -> Iterator[Com
     formula=f"{OUTPUTS}, every B_ij near -2^15",
     guards="A running maximum that begins at -1e4 in one of two backends, biases that are clamped there.",
     needs=("additive",),
-    given=(no_mask, not_causal, without("sinks"), at_least(kv_len=2)),
+    given=(no_mask, blind_to_order, without("sinks"), at_least(kv_len=2)),
     share=0.25,
 )
 def low_biases_agree(pair: PairSubject, x: Inputs) -> Comparison:

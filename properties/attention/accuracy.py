@@ -3,12 +3,12 @@
 import torch
 
 from headcheck.attention.given import (
+    blind_to_order,
     causal,
     causal_across_blocks,
     default_scale,
     long_rows,
     no_mask,
-    not_causal,
     real_sizes,
     unmasked,
     wide_heads,
@@ -204,7 +204,7 @@ LOW = "an additive mask is added to the scores, whatever its size"
     formula="every B_ij near -2^15: O = softmax(scale Q K^T + B) V",
     guards="Biases clamped at -1e4, where the mask of another library ends; a running maximum that is not below zero.",
     needs=("additive",),
-    given=(no_mask, not_causal, without("sinks"), at_least(kv_len=2)),
+    given=(no_mask, blind_to_order, without("sinks"), at_least(kv_len=2)),
     share=0.5,
 )
 def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) -> Comparison:
@@ -217,7 +217,7 @@ def low_biases_keep_their_differences(attention: AttentionSubject, x: Inputs) ->
     formula="every B_ij = 0.6 of the lowest number, V = 1: O = 1",
     guards="A finite bias taken for -inf, so that a row of nothing else is dead.",
     needs=("additive",),
-    given=(no_mask, not_causal, without("sinks")),
+    given=(no_mask, blind_to_order, without("sinks")),
     share=0.5,
 )
 def rows_of_low_biases_are_not_dead(attention: AttentionSubject, x: Inputs) -> Comparison:

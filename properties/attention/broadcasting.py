@@ -1,6 +1,6 @@
 """Masks with several axes of one: what they say holds for every sequence, head or query."""
 
-from headcheck.attention.given import live_rows, masked, not_causal, without
+from headcheck.attention.given import blind_to_order, live_rows, masked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.calling import SubjectRaised, was_raised
@@ -17,7 +17,7 @@ from headcheck.laws import law
     given=(
         live_rows,
         masked,
-        not_causal,
+        blind_to_order,
         without("window"),
         having(mask_axes="bhqk"),
         at_least(batch=2, heads=2, q_len=2, kv_len=2),

@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from headcheck.attention import watching
-from headcheck.attention.given import equal_heads, grouped, live_rows, masked, no_mask, not_causal, without
+from headcheck.attention.given import (
+    blind_to_order,
+    equal_heads,
+    grouped,
+    live_rows,
+    masked,
+    no_mask,
+    without,
+)
 from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.readout import reading_the_weights
@@ -186,7 +194,7 @@ def the_output_is_what_the_dropped_weights_make_of_the_values(
     given=(
         *_EVEN,
         no_mask,
-        not_causal,
+        blind_to_order,
         at_least(batch=2, heads=2, kv_heads=2, kv_len=33),
         _TILES,
         one_in(2, grouped),
@@ -263,7 +271,7 @@ def _require_independent(one: Tensor, other: Tensor, x: Inputs, name: str) -> No
     formula="same seed: same pattern; the next call: another pattern",
     guards="A pattern fixed at the first call, or drawn from a generator that no seed reaches.",
     needs=("dropout",),
-    given=(*_WIDE, no_mask, not_causal),
+    given=(*_WIDE, no_mask, blind_to_order),
     share=0.5,
 )
 def the_seed_decides_what_is_dropped(attention: AttentionSubject, x: Inputs) -> Comparison:

@@ -13,7 +13,6 @@ from headcheck.attention.given import (
     no_mask,
     unmasked,
     wide_heads,
-    without_causal,
     without_keys_for_some,
 )
 from headcheck.attention.inputs import Inputs, slopes
@@ -155,7 +154,7 @@ def alibi_lowers_scores_by_distance(attention: AttentionSubject, x: Inputs) -> I
     formula="ALiBi = (its bias as attn_mask)",
     guards="An offset between query and key positions when lengths differ.",
     needs=("alibi", "additive"),
-    given=(no_mask, without_causal, one_of("alibi", True)),
+    given=(no_mask, having(is_causal=False), one_of("alibi", True)),
     share=0.5,
 )
 def alibi_equals_its_bias(attention: AttentionSubject, x: Inputs) -> Comparison:

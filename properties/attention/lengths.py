@@ -6,7 +6,15 @@ from random import Random
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import beside_a_block, causal, live_rows, masked, no_mask, not_causal, without
+from headcheck.attention.given import (
+    beside_a_block,
+    blind_to_order,
+    causal,
+    live_rows,
+    masked,
+    no_mask,
+    without,
+)
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.loud import with_loud_slots
 from headcheck.attention.subject import AttentionSubject
@@ -91,7 +99,7 @@ def _or_refused(attention: AttentionSubject, x: Inputs) -> Comparison:
     formula="O(Q, K, V; lengths)_b = O(Q_b, K_b[:lengths_b], V_b[:lengths_b])",
     guards="A length read as another sequence's, one key too many or too few, the tail of a block; a split without keys.",
     needs=("key_lengths",),
-    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+    given=(no_mask, blind_to_order, _ROOM, _BLOCKS),
 )
 def a_sequence_has_as_many_keys_as_is_said(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """With key_lengths the output, and the log-sum-exp, are those of the first keys of each sequence."""
@@ -103,7 +111,7 @@ def a_sequence_has_as_many_keys_as_is_said(attention: AttentionSubject, x: Input
     formula="O(K, V; lengths) = O(K', V'; lengths) if they differ behind the lengths only, bit for bit",
     guards="A fill value that leaks, keys behind a length that weigh something, values that are added with weight zero.",
     needs=("key_lengths",),
-    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+    given=(no_mask, blind_to_order, _ROOM, _BLOCKS),
     share=0.5,
 )
 def what_stands_behind_a_length_does_not_matter(attention: AttentionSubject, x: Inputs) -> list[Comparison]:
@@ -118,7 +126,7 @@ def what_stands_behind_a_length_does_not_matter(attention: AttentionSubject, x: 
     formula="attn_mask and lengths: a query may attend to a key that both leave it",
     guards="A mask that is dropped where lengths are given, or read from the wrong place; lengths that are dropped.",
     needs=("key_lengths", "attn_mask"),
-    given=(masked, live_rows, not_causal, _ROOM),
+    given=(masked, live_rows, blind_to_order, _ROOM),
     share=0.3,
 )
 def key_lengths_beside_a_mask_hide_what_either_hides(attention: AttentionSubject, x: Inputs) -> Comparison:
@@ -172,7 +180,7 @@ def key_lengths_with_slopes_end_at_the_last_key(
     formula="dQ, dK, dV with lengths are the oracle's: zero behind them",
     guards="A backward pass that does not know the lengths, or takes the first sequence's for all.",
     needs=("key_lengths",),
-    given=(no_mask, not_causal, _ROOM, _BLOCKS),
+    given=(no_mask, blind_to_order, _ROOM, _BLOCKS),
     share=0.5,
 )
 def gradients_end_at_the_length(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from headcheck.attention.given import (
     alike,
+    blind_to_order,
     boolean_mask,
     causal,
     causal_beyond_whole_halves,
@@ -20,7 +21,6 @@ from headcheck.attention.given import (
     more_slots_than_sixteen_bits,
     no_mask,
     no_negative_scale,
-    not_causal,
     without,
 )
 from headcheck.attention.inputs import Inputs
@@ -225,7 +225,7 @@ def an_all_true_mask_equals_none(attention: AttentionSubject, x: Inputs) -> Comp
     guards="Padding keys in the denominator, a tail of the wrong length (flashinfer 3717, flash-attention 25), "
     "NaN from a first block that is all padding (pytorch 127055).",
     needs=("attn_mask", "rectangular"),
-    given=(no_mask, not_causal, at_least(kv_len=2)),
+    given=(no_mask, blind_to_order, at_least(kv_len=2)),
 )
 def padding_equals_truncation(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Masking the first or the last keys gives what leaving them out gives."""
@@ -353,7 +353,7 @@ def a_mask_changes_something(attention: AttentionSubject, x: Inputs) -> Comparis
     formula="one bias of log 2 on a key = that key given twice",
     guards="A bias added after the softmax, scaled with the scores, clipped to a mask, or dropped.",
     needs=("additive", "rectangular"),
-    given=(no_mask, not_causal, without("sinks")),
+    given=(no_mask, blind_to_order, without("sinks")),
 )
 def a_bias_of_log_two_counts_a_key_twice(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Raising a key's score by log 2 does what giving that key twice does."""

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from headcheck.attention.given import live_rows, masked, not_causal, unmasked, without, without_causal
+from headcheck.attention.given import blind_to_order, live_rows, masked, unmasked, without
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.subject import AttentionSubject
 from headcheck.comparison import Comparison, within
-from headcheck.given import alternately, at_least, at_most, one_of
+from headcheck.given import alternately, at_least, at_most, having, one_of
 from headcheck.laws import law
 
 _A_MASK_FOR_EACH_HEAD = (
@@ -36,7 +36,7 @@ def _grouped(order: Tensor, group: int) -> Tensor:
     source=SETS,
     formula="Attention(Q, PK, PV) = Attention(Q, K, V) for every permutation P",
     guards="Keys paired with the wrong values; a key dropped at the end of a block (diffusers 8837).",
-    given=(not_causal, at_least(kv_len=2)),
+    given=(blind_to_order, at_least(kv_len=2)),
 )
 def permuting_keys_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Keys may stand in any order, if values and mask columns move with them."""
@@ -49,7 +49,7 @@ def permuting_keys_changes_nothing(attention: AttentionSubject, x: Inputs) -> Co
     source=SETS,
     formula="Attention(PQ, K, V) = P Attention(Q, K, V)",
     guards="A row that depends on its place in a block, or on its neighbours.",
-    given=(not_causal, at_least(q_len=2)),
+    given=(blind_to_order, at_least(q_len=2)),
 )
 def permuting_queries_permutes_rows(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Queries in another order give the same rows in that order."""
@@ -199,7 +199,7 @@ def linear_in_the_values(attention: AttentionSubject, x: Inputs) -> Comparison |
     formula="mask + c_i in row i changes nothing",
     guards="A softmax without its maximum, a running maximum that starts at 0, a bias that is clipped.",
     needs=("additive",),
-    given=(without_causal, without("sinks")),
+    given=(having(is_causal=False), without("sinks")),
 )
 def a_common_score_shift_changes_nothing(attention: AttentionSubject, x: Inputs) -> Comparison:
     """Adding the same number to all scores of a query changes nothing."""
