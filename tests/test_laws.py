@@ -23,7 +23,7 @@ from headcheck.laws import Law, all_laws, choose, law, law_named
 from headcheck.reference.canonical import canonical_attention
 from headcheck.roles import HOMES
 from headcheck.subjects import builtins
-from tests.engines import engine_of
+from tests.engines import PLAIN, engine_of
 from tests.faults import VARIANTS
 
 ALL = list(all_laws().values())
@@ -181,6 +181,15 @@ def test_equal_lengths_rule_laws_out_with_a_reason() -> None:
             "not-applicable",
             "takes as many queries as keys only, as declared",
         )
+
+
+def test_rows_without_keys_may_have_any_gradient() -> None:
+    """Of a case with such rows a law says why it was not judged, and of the others it holds."""
+    engine = engine_of(VARIANTS["conventions/mean-without-keys"].declaration(), SHORT)
+    (each,) = choose("attention", ["gradients-are-within-the-bound"])
+    reason = engine.example(each, PLAIN.but(mask="all-dead")).reason
+    assert reason == "gradients of rows without keys are not specified"
+    assert engine.judge(each).outcome == "holds"
 
 
 def test_what_is_wrong_anyway_is_no_example_of_a_memory() -> None:

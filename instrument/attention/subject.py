@@ -1,6 +1,6 @@
 """The subject as laws see it: what it gives, what it should give, and how far the two may be apart."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -14,6 +14,7 @@ from headcheck.attention.gradient_bounds import (
     GradientBounds,
     gradient_bounds,
     log_sum_exp_gradient_bounds,
+    of_the_mask,
 )
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.problem import Problem
@@ -139,6 +140,11 @@ class AttentionSubject(Edge, HeldToAnOracle[Inputs]):
         """Whether the gradients of this call are specified: dead rows other than zeros leave them open."""
         return not x.dead_rows.any() or (self.empty_rows == "zeros" and DEAD_ROWS not in self.avoids)
 
+    def require_specified_gradients(self, x: Inputs) -> None:
+        """NotApplicable: the gradients of this call are not specified; where no call has any, that is why."""
+        if not self.claims_gradients(x):
+            raise NotApplicable(self.forward_only or "gradients of rows without keys are not specified")
+
     def _forward_bounds(self, x: Inputs) -> ForwardBounds:
         return forward_bounds(x.problem, self.arithmetic_for(x), x.narrowest, generic=x.is_generic)
 
@@ -182,13 +188,31 @@ class AttentionSubject(Edge, HeldToAnOracle[Inputs]):
     def gradients_against_the_oracle(
         self, x: Inputs, cotangent: Tensor | None = None
     ) -> Iterator[Comparison]:
-        """The gradients of query, key, value and sinks against the oracle's, where they are specified."""
-        if not self.claims_gradients(x):
-            return
+        """The gradients of query, key, value and sinks against the oracle's."""
+        self.require_specified_gradients(x)
         found, bounds = self.gradients(x, cotangent), self.gradient_bounds(x, cotangent)
         exact = x.problem.gradients((x.cotangent if cotangent is None else cotangent).double())
         names = ("query", "key", "value", *(("sinks",) if x.sinks is not None else ()))
         yield from compared_gradients(found._asdict(), exact._asdict(), bounds.of(*names))
+
+    def mask_gradient_against_the_oracle(
+        self, x: Inputs, wanted: Collection[str] | None = None
+    ) -> Comparison | None:
+        """The gradient of an additive mask against the oracle's, summed where it is broadcast; None without a mask."""
+        mask = x.attn_mask
+        if mask is None or mask.dtype == torch.bool:
+            return None
+        if not self.declaration.mask_gradient:
+            raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
+        self.require_specified_gradients(x)
+        if x.mask_strides == "expanded":  # A gradient for each number.
+            x = x.but(mask_strides="contiguous")
+        observed = self.gradients(x, wanted=wanted).bias
+        if observed is None:
+            raise LawBroken("no gradient for attn_mask (declare mask_gradient=False if none is meant)")
+        exact = x.problem.gradients(x.cotangent.double()).bias
+        exact, limit = of_the_mask(mask, exact, self.gradient_bounds(x).bias, x.dtype)
+        return within(observed, exact, limit, "gradient of attn_mask")
 
     def log_sum_exp_gradient_bounds(self, x: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
         """The same, of query, key and sinks, for the gradient of sum(log-sum-exp x cotangent)."""

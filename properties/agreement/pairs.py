@@ -136,8 +136,8 @@ def long_rows_agree(pair: PairSubject, x: Inputs) -> Comparison:
 )
 def gradients_agree(pair: PairSubject, x: Inputs) -> Iterator[Comparison]:
     """Both give the same gradients of query, key and value."""
-    if not (pair.one.claims_gradients(x) and pair.other.claims_gradients(x)):
-        return
+    for side in pair.sides:
+        side.require_specified_gradients(x)
     found = [side.gradients(x) for side in pair.sides]
     bounds = [side.gradient_bounds(x) for side in pair.sides]
     for name in ("query", "key", "value"):

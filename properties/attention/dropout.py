@@ -338,11 +338,10 @@ def _value_gradient(
     needs=("dropout",),
     share=0.3,
 )
-def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def backward_leaves_the_generator_alone(attention: AttentionSubject, x: Inputs) -> Comparison:
     """After the backward pass of a call with dropout, the global generator stands where forward left it."""
     y = x.but(dropout_p=_rate(x))
-    if not attention.claims_gradients(y):
-        return None
+    attention.require_specified_gradients(y)
     with seeded(x.case.seed):
         before, after = watching.generator_around_backward(attention, y)
     return same(after.double(), before.double(), "state of the global generator")

@@ -113,8 +113,7 @@ def under_autocast_gradients_are_within_the_lower_bound(
 ) -> Iterator[Comparison]:
     """Gradients of a forward pass under autocast are as exact as the lower dtype allows."""
     y = _in_float32(attention, x).but(autocast=LOWER)
-    if not attention.claims_gradients(y):
-        return
+    attention.require_specified_gradients(y)
     cotangent = y.cotangent.to(LOWER).float()
     found, exact = attention.gradients(y, cotangent), y.problem.gradients(cotangent.double())
     bounds = attention.gradient_bounds(y, cotangent).of()
@@ -132,8 +131,7 @@ def under_autocast_gradients_are_within_the_lower_bound(
 def a_call_without_gradients_takes_none_away(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Tensors that were given under no_grad before have the gradients that they have without that call."""
     y = _in_float32(attention, x).but(autocast=LOWER)
-    if not attention.claims_gradients(y):
-        return
+    attention.require_specified_gradients(y)
     cotangent = y.cotangent.to(LOWER).float()
     exact, bounds = y.problem.gradients(cotangent.double()), attention.gradient_bounds(y, cotangent).of()
     found = watching.after_a_call_without_gradients(attention, y, cotangent)

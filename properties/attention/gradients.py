@@ -17,11 +17,10 @@ from headcheck.attention.given import (
     wide_heads,
     without,
 )
-from headcheck.attention.gradient_bounds import of_the_mask
 from headcheck.attention.inputs import Inputs
 from headcheck.attention.strides import STRIDES
 from headcheck.attention.subject import AttentionSubject
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, compared_gradients, same, within
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, same, within
 from headcheck.given import alternately, at_least, at_most, having, one_in, one_of
 from headcheck.laws import law
 
@@ -96,8 +95,7 @@ def a_loss_may_read_some_rows_only(attention: AttentionSubject, x: Inputs) -> It
 )
 def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """After backward() each input holds the gradient that autograd.grad returns."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     asked, left = attention.gradients(x), attention.gradients_left(x)
     bounds = attention.gradients_apart(x)
     yield from compared_gradients(left._asdict(), asked._asdict(), bounds, " that backward() leaves")
@@ -111,8 +109,7 @@ def backward_adds_each_gradient_once(attention: AttentionSubject, x: Inputs) -> 
 )
 def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A transposed, sliced or expanded cotangent gives the gradients of its contiguous copy."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     cotangent = x.cotangent
     if (
         x.case.cotangent_strides == "expanded"
@@ -136,8 +133,7 @@ def cotangent_layout_changes_nothing(attention: AttentionSubject, x: Inputs) -> 
 )
 def each_gradient_can_be_asked_for_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """With the other inputs frozen, the gradient of query, key, value or sinks is what it is with all of them."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     exact, bounds = x.problem.gradients(x.cotangent.double())._asdict(), attention.gradient_bounds(x)
     for name in ("query", "key", "value", *(("sinks",) if x.sinks is not None else ())):
         found = attention.gradients(x, wanted=(name,))._asdict()
@@ -165,8 +161,9 @@ def large_logits_do_no_harm_on_the_way_back(attention: AttentionSubject, x: Inpu
 def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradient of a key and value that nobody may attend to is exactly zero."""
     slots = x.hidden_keys
-    if not slots.any() or not attention.claims_gradients(x) or x.case.mask_form == "lowest":
+    if not slots.any() or x.case.mask_form == "lowest":
         return
+    attention.require_specified_gradients(x)
     found = attention.gradients(x)
     for name in ("key", "value"):
         gradient = getattr(found, name)
@@ -191,7 +188,7 @@ def no_gradient_through_masked_slots(attention: AttentionSubject, x: Inputs) -> 
 )
 def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """The gradient of an additive mask is that of the scores, summed where it was broadcast."""
-    return _bias_gradient(attention, x, wanted=None)
+    return attention.mask_gradient_against_the_oracle(x)
 
 
 @law(
@@ -204,24 +201,7 @@ def the_bias_gets_its_gradient(attention: AttentionSubject, x: Inputs) -> Compar
 )
 def the_bias_can_want_a_gradient_alone(attention: AttentionSubject, x: Inputs) -> Comparison | None:
     """With query, key and value frozen, an additive mask gets the gradient that it gets with all of them."""
-    return _bias_gradient(attention, x, wanted=("attn_mask",))
-
-
-def _bias_gradient(
-    attention: AttentionSubject, x: Inputs, wanted: tuple[str, ...] | None
-) -> Comparison | None:
-    mask = x.attn_mask
-    if mask is None or mask.dtype == torch.bool or not attention.claims_gradients(x):
-        return None
-    if not attention.declaration.mask_gradient:
-        raise NotApplicable("mask_gradient=False: attn_mask wants no gradient")
-    x = x.but(mask_strides="contiguous") if x.mask_strides == "expanded" else x  # A gradient for each number.
-    observed = attention.gradients(x, wanted=wanted).bias
-    if observed is None:
-        raise LawBroken("no gradient for attn_mask (declare mask_gradient=False if none is meant)")
-    exact = x.problem.gradients(x.cotangent.double()).bias
-    exact, limit = of_the_mask(mask, exact, attention.gradient_bounds(x).bias, x.dtype)
-    return within(observed, exact, limit, "gradient of attn_mask")
+    return attention.mask_gradient_against_the_oracle(x, wanted=("attn_mask",))
 
 
 @law(
@@ -266,8 +246,9 @@ def one_tensor_given_twice_gets_both_gradients(
     """A tensor that is key and value at once, or query and key, or all three, gets the sum of their gradients."""
     one, *others = SHARED[x.case.seed % 3] if x.q_len == x.kv_len and x.group == 1 else SHARED[0]
     x = x.but(**{each: getattr(x, one) for each in others}, strides="contiguous", generic=False)
-    if not attention.claims_gradients(x) or x.head_dim != x.value_dim:
+    if x.head_dim != x.value_dim:
         return
+    attention.require_specified_gradients(x)
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     parts = [getattr(exact, each) for each in (one, *others)]
     limit = sum((bounds[each] for each in (one, *others)), _added_up(attention, x, *parts))
@@ -282,10 +263,9 @@ def one_tensor_given_twice_gets_both_gradients(
     guards="A factor put on the caller's tensor by a hook, which meets the gradients of its other uses as well.",
     share=0.3,
 )
-def a_query_used_elsewhere_gets_both_gradients(attention: AttentionSubject, x: Inputs) -> Comparison | None:
+def a_query_used_elsewhere_gets_both_gradients(attention: AttentionSubject, x: Inputs) -> Comparison:
     """A query that the loss reads itself, too, gets the sum of both gradients."""
-    if not attention.claims_gradients(x):
-        return None
+    attention.require_specified_gradients(x)
     observed = watching.gradient_of_a_query_used_elsewhere(attention, x)
     if observed is None:
         raise NotApplicable("the output carries no gradient")
@@ -309,8 +289,7 @@ def _added_up(attention: AttentionSubject, x: Inputs, *gradients: torch.Tensor) 
 )
 def gradients_outlive_the_next_backward(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A gradient is not overwritten by another call and its backward."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
     for name, kept, now in watching.gradients_over_the_next_backward(attention, x, other):
         yield same(now, kept, f"gradient of {name}, after the next backward")
@@ -372,8 +351,7 @@ def returned_weights_have_their_gradient(attention: AttentionSubject, x: Inputs)
 )
 def a_second_backward_gives_the_same(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """Going back twice through one call gives the same gradients."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     first, second = watching.backward_twice(attention, x)
     yield from compared_gradients(second, first, attention.gradients_apart(x), ", the second time")
 

@@ -33,8 +33,7 @@ def grouped_heads_equal_repeated_heads(attention: AttentionSubject, x: Inputs) -
 )
 def a_key_head_hears_its_whole_group(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradient of a key head is the sum over all the query heads that read it."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     found, exact = attention.gradients(x), x.problem.gradients(x.cotangent.double())
     bounds = attention.gradient_bounds(x).of("key", "value")
     yield from compared_gradients(found._asdict(), exact._asdict(), bounds)

@@ -69,8 +69,7 @@ def a_strided_mask_equals_a_contiguous_one(attention: AttentionSubject, x: Input
 )
 def strided_gradients_equal_contiguous(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """The gradients do not depend on how query, key and value lie in memory; of what is expanded they are sums."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     if x.strides.startswith("expanded") and not attention.is_packed:
         bounds = expanded.summed_over_readers(attention, x, attention.gradient_bounds(x).of(times=2))
         found, copied = (

@@ -48,8 +48,7 @@ def asking_for_more_changes_no_gradient(attention: AttentionSubject, x: Inputs) 
     extras = [name for name in ("log_sum_exp", "weights") if attention.has(name)]
     if not extras:
         raise NotApplicable("returns neither weights nor log-sum-exp")
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     attention.gradients(x)  # Not applicable where there are none at all.
     exact, bounds = x.problem.gradients(x.cotangent.double())._asdict(), attention.gradient_bounds(x).of()
     for extra in extras:

@@ -76,8 +76,8 @@ def each_sequence_of_a_pack_has_its_own_gradients(
 ) -> Iterator[Comparison]:
     """The gradients of each sequence of a pack are those that it has alone."""
     parts = _sequences(attention, x)
-    if not all(attention.claims_gradients(part) for part in parts):
-        return
+    for part in parts:
+        attention.require_specified_gradients(part)
     sent = [x.cotangent[b : b + 1, :, : part.q_len] for b, part in enumerate(parts)]
     for b, (part, found) in enumerate(zip(parts, ragged.gradients(attention, parts, sent), strict=True)):
         exact, bounds = part.problem.gradients(sent[b].double()), attention.gradient_bounds(part, sent[b])

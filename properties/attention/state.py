@@ -221,8 +221,7 @@ def stale_memory_does_not_matter(attention: AttentionSubject, x: Inputs) -> Comp
 )
 def stale_memory_does_not_reach_the_gradients(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """What was left in freed memory does not reach a gradient."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     found = []
     for junk in (float("nan"), 3.0):
         _leave_behind(x, junk)
@@ -260,8 +259,7 @@ def inference_mode_leaves_nothing_behind(attention: AttentionSubject, x: Inputs)
     """After a call in inference mode the same call has its gradients."""
     if attention.forward_only:
         raise NotApplicable(attention.forward_only)
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     if attention.has("scale"):
         x = x.but(scale=0.25 + x.case.seed / 4e6)  # A call that nobody made before.
     watching.in_inference_mode(attention, x)
@@ -315,8 +313,7 @@ def recording_gradients_changes_nothing(attention: AttentionSubject, x: Inputs) 
 )
 def the_next_call_leaves_the_graph_alone(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
     """A call that is made before the backward of another one does not change its gradients."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     found = watching.gradients_after_the_next_call(attention, x, _of_another_layer(attention, x))
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield from compared_gradients(found, exact._asdict(), bounds, ", after another call")
@@ -334,8 +331,7 @@ def an_input_changed_before_backward_is_noticed(
     attention: AttentionSubject, x: Inputs
 ) -> Iterator[Comparison]:
     """After an input or the output was changed in place, backward is refused or gives the gradients of what it was."""
-    if not attention.claims_gradients(x):
-        return
+    attention.require_specified_gradients(x)
     x = x.but(strides="contiguous", mask_strides="contiguous")
     exact, bounds = x.problem.gradients(x.cotangent.double()), attention.gradient_bounds(x).of()
     yield none("changes that went unnoticed")
