@@ -1,4 +1,4 @@
-"""Layers of two sub-layers: right, or with one of two slips of the hand that no shape shows."""
+"""Layers of two sub-layers: right, or with one of three slips of the hand that no shape shows."""
 
 from typing import Literal
 
@@ -10,8 +10,10 @@ BY_ITSELF = "layers/each-sub-layer-adds-by-itself"
 STALE = "The residual is not updated: the feed-forward is added to what the layer was given, without its attention."
 STANDS_IN = "layers/no-part-stands-in-for-another"
 ONE_NORM = "The first norm is called before the feed-forward, too, and the second one never."
+EACH_PART = "layers/each-part-of-a-projection-counts"
+READ_TWICE = "Of query, key and value in one projection the key's part is read as the value, too, and the last by nobody."
 
-Slip = Literal["", "stale", "one norm"]
+Slip = Literal["", "stale", "one norm", "read twice"]
 
 
 class TwoSubLayers(nn.Module):
@@ -28,6 +30,7 @@ class TwoSubLayers(nn.Module):
         query, key, value = (
             part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.attn(x).chunk(3, -1)
         )
+        value = key if self.slip == "read twice" else value
         return self.out(scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

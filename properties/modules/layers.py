@@ -1,4 +1,4 @@
-"""A stack is as deep as it says."""
+"""A stack is as deep as it says, and each part of a layer counts."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,13 +6,18 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from headcheck.comparison import Comparison, LawBroken, NotApplicable, none
+from headcheck.comparison import Comparison, LawBroken, NotApplicable, none, require_gradients
 from headcheck.laws import law
 from headcheck.modules.blocks import Block, require_by_itself
 from headcheck.modules.noise import scaled
 from headcheck.modules.stacks import calls_of_parts, parts_alike, stacks_in
 from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.modules.unread import unread_rows
+from headcheck.modules.weights import is_matrix, weights_changed
 from headcheck.roles import LARGER
+
+SEQUENCES = ("x", "memory", "tokens", "source", "target")
+"""Inputs of modules that have a token for each place along their second axis."""
 
 
 @law(
@@ -113,6 +118,43 @@ def no_part_stands_in_for_another(module: ModuleSubject[ModuleInputs], x: Module
     return none("parts that are left out")
 
 
+@law(
+    source="a slip of the hand: the third of a projection where the second was meant, of query, key and value in one",
+    formula="rows of one part of W become others: f(x; W) changes",
+    guards="A fused projection that is cut at the wrong places: one part is read twice, and another by nobody.",
+    needs=("module",),
+    share=0.2,
+    roles=LARGER,
+)
+def each_part_of_a_projection_counts(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """Of a linear layer whose rows are cut into parts of one size, each part has an influence, if any has."""
+    assert module.module is not None
+    require_gradients(module.declaration.gradients)
+    x = x.but(**{name: None for name in x.tensors if name.endswith("is_real")})
+    sequences = [x.tensors[name] for name in SEQUENCES if name in x.tensors]
+    if not all(bool((each != each[:, :1]).any()) for each in sequences):
+        raise NotApplicable("all tokens are alike: which of them counts makes no difference")
+    fresh = partial(torch.randn, generator=x.generator("weights"), dtype=torch.float64)
+
+    def not_zero(weight: Tensor) -> Tensor:
+        made_of_zeros = is_matrix(weight) and not bool(weight.any())
+        return fresh(weight.shape).to(weight) / weight.shape[-1] ** 0.5 if made_of_zeros else weight
+
+    with weights_changed(module.module, not_zero):
+        output = module.output(x)
+        module.require_a_graph(output)
+        for name, weight, rows in unread_rows(module, output):
+            calls = (x, module.another(x))
+            if not any(module.shows(partial(_count, module, each, [weight], rows)) for each in calls):
+                raise LawBroken(
+                    f"other weights in {int(rows.sum())} of {len(rows)} rows of {name}, from row "
+                    f"{int(rows.nonzero()[0])}, change no number of the output, those of the other rows do"
+                )
+    yield none("parts of projections without influence")
+
+
 def _require_watchable(module: ModuleSubject[ModuleInputs]) -> None:
     """NotApplicable: torch calls no hooks of its parts."""
     assert module.module is not None
@@ -135,12 +177,21 @@ def _sees_two(x: ModuleInputs) -> bool:
 
 
 def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:
-    """Whether the output has other bits where each weight of the layer is another, of the other sign in the end."""
-    weights = [each for each in layer.parameters() if each.is_floating_point()]
+    """Whether the output has other bits where each weight of the layer is another."""
+    return _count(module, x, [each for each in layer.parameters() if each.is_floating_point()])
+
+
+def _count(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs, weights: list[Tensor], rows: Tensor | None = None
+) -> bool:
+    """Whether other weights, or these rows of them, change a bit of the output; they have the other sign in the end."""
     drawn = [torch.rand(each.shape, generator=x.generator("factors")).to(each) for each in weights]
     before = module(x)
     for less in (-0.5, 1.5):
-        with scaled(weights, [each - less for each in drawn]):
+        factors = [each - less for each in drawn]
+        if rows is not None:
+            factors = [torch.where(rows[:, None], each, 1.0) for each in factors]
+        with scaled(weights, factors):
             if not torch.equal(module(x), before):
                 return True
     return False

@@ -7,7 +7,17 @@ from torch import Tensor, nn
 
 from tests.roles import right, wrong
 from tests.roles.causal_lm import VOCAB, Small
-from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers, causal
+from tests.sub_layers import (
+    BY_ITSELF,
+    EACH_PART,
+    ONE_NORM,
+    READ_TWICE,
+    STALE,
+    STANDS_IN,
+    Slip,
+    TwoSubLayers,
+    causal,
+)
 
 
 @wrong(
@@ -118,6 +128,23 @@ def layers_of_two_sub_layers() -> nn.Module:
     return Stack()
 
 
+@right(
+    "The head has rows for no word, which are cut off, and what attention gives is nothing before it is trained."
+)
+def rows_of_no_word() -> nn.Module:
+    class Right(Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(8, 2 * VOCAB)
+            for block in self.blocks:
+                nn.init.zeros_(block.out.weight)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens)[..., :VOCAB]
+
+    return Right()
+
+
 @wrong(STALE, breaks=BY_ITSELF)
 def residual_not_updated() -> nn.Module:
     return Stack("stale")
@@ -126,6 +153,11 @@ def residual_not_updated() -> nn.Module:
 @wrong(ONE_NORM, breaks=STANDS_IN)
 def one_norm_for_both() -> nn.Module:
     return Stack("one norm")
+
+
+@wrong(READ_TWICE, breaks=EACH_PART)
+def a_part_read_twice() -> nn.Module:
+    return Stack("read twice")
 
 
 @wrong(

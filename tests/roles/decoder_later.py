@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from tests.roles import wrong
 from tests.roles.decoder import Layer
-from tests.roles.encoder import Block
+from tests.roles.encoder import WIDTH, Block
 from tests.roles.encoder_later import HalfAGradient, PackedAtTheFirstCall, ScaledByTheLargest
-from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN
+from tests.sub_layers import BY_ITSELF, EACH_PART, ONE_NORM, STALE, STANDS_IN
 
 
 @wrong(
@@ -137,5 +137,36 @@ def one_norm_for_both() -> nn.Module:
             x = x + self.attend(self.norm1(x), is_real)
             x = x + self.read(self.norm3(x), memory, memory_is_real)
             return x + self.feed(self.norm1(x))
+
+    return Wrong()
+
+
+@wrong(
+    "Keys and values of the memory are one projection for both layers, each a part further: the last is read by nobody.",
+    breaks=EACH_PART,
+)
+def parts_one_further() -> nn.Module:
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(2))
+            self.of_memory = nn.Linear(WIDTH, 4 * WIDTH)
+            for layer in self.layers:
+                layer.c_k = layer.c_v = nn.Identity()
+
+        def forward(
+            self, x: Tensor, memory: Tensor, is_real: Any = None, memory_is_real: Any = None
+        ) -> Tensor:
+            parts = self.of_memory(memory).chunk(4, dim=-1)
+            for number, layer in enumerate(self.layers):
+                x = x + layer.attend(layer.norm1(x), is_real)
+                q, k, v = (
+                    layer.split(each)
+                    for each in (layer.c_q(layer.norm3(x)), parts[number], parts[number + 1])
+                )
+                weights = layer.weigh(layer.hide_memory(layer.scores(q, k), memory_is_real))
+                x = x + layer.c_o(layer.merge(weights @ v))
+                x = x + layer.feed(layer.norm2(x))
+            return x
 
     return Wrong()

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from tests.roles import wrong
 from tests.roles.encoder import WIDTH, Block, PostNorm
-from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN
+from tests.sub_layers import BY_ITSELF, EACH_PART, ONE_NORM, READ_TWICE, STALE, STANDS_IN
 
 
 @wrong(
@@ -165,5 +165,20 @@ def table_begins_anew() -> nn.Module:
 
         def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
             return super().forward(x + self.table[torch.arange(x.shape[1]) % 16], is_real)
+
+    return Wrong()
+
+
+@wrong(READ_TWICE, breaks=EACH_PART)
+def a_part_read_twice() -> nn.Module:
+    class Wrong(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+            self.w_q = self.w_k = self.w_v = nn.Identity()
+
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            q, k, _ = map(self.split, self.qkv(x).chunk(3, dim=-1))
+            return self.w_o(self.merge(self.weigh(self.hide(self.scores(q, k), is_real)) @ k))
 
     return Wrong()

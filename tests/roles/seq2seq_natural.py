@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tests.roles import right, wrong
 from tests.roles.seq2seq import Pair, all_real
-from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers
+from tests.sub_layers import BY_ITSELF, EACH_PART, ONE_NORM, READ_TWICE, STALE, STANDS_IN, Slip, TwoSubLayers
 
 
 @wrong(
@@ -114,3 +114,8 @@ def residual_not_updated() -> nn.Module:
 @wrong(ONE_NORM, breaks=STANDS_IN)
 def one_norm_for_both() -> nn.Module:
     return _Layered("one norm")
+
+
+@wrong(READ_TWICE, breaks=EACH_PART)
+def a_part_read_twice() -> nn.Module:
+    return _Layered("read twice")

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from tests.roles import right, wrong
 from tests.roles.vision import ANY_SIZE, SIZES, Small, Torch, patches_of
-from tests.sub_layers import BY_ITSELF, ONE_NORM, STALE, STANDS_IN, Slip, TwoSubLayers
+from tests.sub_layers import BY_ITSELF, EACH_PART, ONE_NORM, READ_TWICE, STALE, STANDS_IN, Slip, TwoSubLayers
 
 
 @wrong(
@@ -182,3 +182,8 @@ def residual_not_updated() -> nn.Module:
 @wrong(ONE_NORM, breaks=STANDS_IN, **SIZES)
 def one_norm_for_both() -> nn.Module:
     return Layered("one norm")
+
+
+@wrong(READ_TWICE, breaks=EACH_PART, **SIZES)
+def a_part_read_twice() -> nn.Module:
+    return Layered("read twice")

@@ -1,0 +1,34 @@
+"""Which part of a projection nobody reads: side by side or within each head, but no few rows that happen to be idle."""
+
+import pytest
+import torch
+
+from headcheck.modules.unread import parts_of
+
+
+@pytest.mark.parametrize(
+    ("rows", "idle", "found"),
+    [
+        (24, range(16, 24), range(16, 24)),  # The last of query, key and value.
+        (24, range(8), range(8)),
+        (
+            24,
+            [*range(8, 12), *range(20, 24)],
+            [*range(8, 12), *range(20, 24)],
+        ),  # Of each of two heads the last third.
+        (24, range(2, 24, 3), range(2, 24, 3)),  # Of each dim the last of three.
+        (24, [], None),
+        (24, [3], None),
+        (24, [1, 2, 7], None),
+        (6, range(3), None),  # Three rows may give nothing by chance.
+        (8, range(4), range(4)),
+    ],
+)
+def test_a_part_is_found_by_its_idle_rows(
+    rows: int, idle: range | list[int], found: range | list[int] | None
+) -> None:
+    """The largest part whose rows are all idle."""
+    which = torch.zeros(rows, dtype=torch.bool)
+    which[list(idle)] = True
+    parts = [each.nonzero().flatten().tolist() for each in parts_of(which)]
+    assert parts == ([] if found is None else [list(found)])
