@@ -19,6 +19,8 @@ from headcheck.strides import memory_of, moved
 INPUTS = ("query", "key", "value")
 EXTRAS = {"log_sum_exp": "log-sum-exps", "weights": "weights"}
 """What a call may be asked for beside the output, and what messages call it."""
+BUFFERS = 3
+"""So many calls are made before a result counts as kept: a buffer may be one of two or three that take turns."""
 
 
 def before_and_after(
@@ -50,6 +52,23 @@ def kept_and_written_to(subject: AttentionSubject, x: Inputs) -> list[str]:
     return written
 
 
+def of_columns(subject: AttentionSubject, x: Inputs, *names: str) -> Tensor:
+    """The output of a call in which these arguments, each of one axis, are a column of a table.
+
+    NotApplicable: that is refused.
+    """
+    arguments = subject.arguments_for(x)
+    for name in names:
+        column = arguments.tensors[name]
+        assert column is not None
+        arguments.tensors[name] = torch.stack([column, torch.ones_like(column)], dim=1)[:, 0]
+    try:
+        with torch.no_grad():
+            return subject.run(x, arguments).output
+    except SubjectRaised as refusal:
+        raise NotApplicable(f"refuses {' and '.join(names)} whose stride is not 1: {refusal}") from refusal
+
+
 def shared_memory(subject: AttentionSubject, x: Inputs) -> str:
     """The names of the arguments whose memory the output uses, or nothing."""
     arguments = subject.arguments_for(x)
@@ -67,15 +86,16 @@ def shared_memory(subject: AttentionSubject, x: Inputs) -> str:
 def kept_over_the_next_call(
     subject: AttentionSubject, x: Inputs, other: Inputs, **extras: bool
 ) -> list[tuple[str, Tensor, Tensor]]:
-    """Of each part of the first result a copy, and the part itself after the second call.
+    """Of each part of the first result a copy, and the part itself after several other calls.
 
-    extras: log_sum_exp or weights, which both calls are asked for.
+    extras: log_sum_exp or weights, which all calls are asked for.
     """
     with torch.no_grad():
         first = subject.run(x, subject.arguments_for(x, **extras))
         parts = {name: each for name, each in first._asdict().items() if each is not None}
         copies = {name: each.clone() for name, each in parts.items()}
-        subject.run(other, subject.arguments_for(other, **extras))
+        for _ in range(BUFFERS):
+            subject.run(other, subject.arguments_for(other, **extras))
     return [(name, copies[name], each.clone()) for name, each in parts.items()]
 
 

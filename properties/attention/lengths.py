@@ -6,6 +6,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from headcheck.attention import watching
 from headcheck.attention.given import (
     beside_a_block,
     blind_to_order,
@@ -188,3 +189,19 @@ def gradients_end_at_the_length(attention: AttentionSubject, x: Inputs) -> Itera
     x = _of_several_lengths(attention, x)
     asked = torch.where(_asked(x)[..., None], x.cotangent, 0)
     return attention.gradients_against_the_oracle(x, asked)
+
+
+@law(
+    source="the torch tensor: sizes, strides, offset",
+    formula="O(lengths, a column of a table) = O(their contiguous copy)",
+    guards="Lengths that are read side by side, whatever their stride: those of other sequences, or other numbers.",
+    needs=("key_lengths",),
+    given=(no_mask, blind_to_order, _ROOM),
+    share=0.25,
+)
+def lengths_may_be_a_column(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Lengths that are a column of a table say what their contiguous copy says."""
+    x = _of_several_lengths(attention, x)
+    plain, asked = attention(x), _asked(x)[..., None]
+    found = watching.of_columns(attention, x, "key_lengths")
+    return within(torch.where(asked, found, plain), plain, attention.apart(x, x))

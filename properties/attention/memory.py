@@ -62,6 +62,21 @@ def a_strided_mask_equals_a_contiguous_one(attention: AttentionSubject, x: Input
 
 @law(
     source=TENSOR,
+    formula="O(sinks or slopes, a column of a table) = O(their contiguous copies)",
+    guards="Numbers of the heads that are read side by side, whatever their stride.",
+    given=(alternately((having(sinks=True),), (having(alibi=True),)), at_least(heads=2)),
+    share=0.25,
+)
+def sinks_and_slopes_may_be_columns(attention: AttentionSubject, x: Inputs) -> Comparison:
+    """Sinks and slopes of ALiBi that are a column of a table do what their contiguous copies do."""
+    names = [name for name in ("sinks", "alibi_slopes") if getattr(x, name) is not None]
+    if not names:
+        raise NotApplicable("takes neither sinks nor slopes of ALiBi")
+    return within(watching.of_columns(attention, x, *names), attention(x), attention.apart(x, x))
+
+
+@law(
+    source=TENSOR,
     formula="gradients of strided views = gradients of contiguous copies",
     guards="A backward that allocates its results with the strides of another input (flash-attention 2423cca3).",
     given=(one_of("strides", *STRIDED),),
@@ -231,14 +246,15 @@ def each_number_of_the_output_has_a_place_of_its_own(attention: AttentionSubject
 @law(
     source="the canonical call gives a tensor of its own",
     formula="O1, and what is returned beside it, is the same before and after O2 is computed",
-    guards="A kept buffer for the output, the weights or the log-sum-exp: the second call overwrites the first result.",
+    guards="A kept buffer for the output, the weights or the log-sum-exp, or two that take turns: a later call writes "
+    "over the first result.",
     given=(one_in(3, at_most(q_len=1)),),
     share=0.5,
 )
 def results_outlive_the_next_call(attention: AttentionSubject, x: Inputs) -> Iterator[Comparison]:
-    """A result, and what is returned beside it, is not overwritten by the next call."""
+    """A result, and what is returned beside it, is not overwritten by the next call, nor by those after it."""
     other = x.but(value=-x.value, query=x.query.flip(-1), generic=False)
     extras = [{}, *({name: True} for name in ("log_sum_exp", "weights") if attention.has(name))]
     for asked in extras:
         for name, kept, now in watching.kept_over_the_next_call(attention, x, other, **asked):
-            yield same(now, kept, f"the first {name.replace('_', '-')}, after the second call")
+            yield same(now, kept, f"the first {name.replace('_', '-')}, after the next calls")

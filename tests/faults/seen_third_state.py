@@ -252,3 +252,42 @@ def returned_weights_not_divided(call: Call) -> Any:
     units = torch.eye(call.kv_len, dtype=call.dtype).expand(*call.key.shape[:3], call.kv_len)
     weights = clean.attention(call.but(value=units, dropout_p=0.0))
     return output, weights / weights.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(call.dtype).tiny)
+
+
+@fault(
+    "The lengths are read side by side, whatever their stride.",
+    breaks="lengths/lengths-may-be-a-column",
+    naive="PATH",
+    when=("key_lengths", "lengths whose stride is not 1"),
+    features=("key_lengths",),
+)
+def lengths_read_side_by_side(call: Call) -> Any:
+    if call.key_lengths is None:
+        return clean.attention(call)
+    return clean.attention(call.but(key_lengths=call.key_lengths.as_strided((call.batch,), (1,))))
+
+
+@fault(
+    "Sinks are read side by side, whatever their stride.",
+    breaks="memory/sinks-and-slopes-may-be-columns",
+    naive="PATH",
+    when=("sinks", "sinks whose stride is not 1"),
+    features=("sinks",),
+)
+def sinks_read_side_by_side(call: Call) -> Any:
+    sinks = call.sinks
+    return clean.attention(call if sinks is None else call.but(sinks=sinks.as_strided(sinks.shape, (1,))))
+
+
+@fault(
+    "Without gradients two output buffers of a shape take turns: the third call overwrites the first result.",
+    breaks="memory/results-outlive-the-next-call",
+    naive="NO",
+)
+def output_buffers_take_turns(call: Call, memory: dict[Any, Any]) -> Tensor:
+    output = clean.attention(call)
+    if torch.is_grad_enabled():
+        return output
+    turn = memory.get("turn", 0)
+    memory["turn"] = 1 - turn
+    return memory.setdefault((turn, output.shape, output.dtype), torch.empty_like(output)).copy_(output)
