@@ -240,16 +240,19 @@ class FunctionSubject(HeldToAnOracle[AnyInputs]):
         return found
 
     def gradients_after_a_change(self, x: AnyInputs, changed: str) -> Gradients | None:
-        """The gradients of sum(output x cotangent), where one tensor or the output is changed in place before backward.
+        """The gradients of sum(output x cotangent), where an input or the output is changed in place before backward.
 
         None: that is refused.
         """
         tensors = {name: each.clone().requires_grad_() for name, each in self.tensors_for(x).items()}
-        output = self._with_a_graph(x, tensors)
+        whole = {name: each for name, each in self.plain(x).items() if isinstance(each, Tensor)}
+        output = self._with_a_graph(x, {**tensors, **whole})
         sent = moved(self.sent_back(x, x.cotangent), output)
         try:
             if changed == "output":
                 output.add_(1.0)
+            elif changed in whole:
+                whole[changed].add_(1)
             else:
                 with torch.no_grad():
                     tensors[changed].mul_(-3)

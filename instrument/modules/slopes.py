@@ -1,13 +1,13 @@
 """A gradient along a direction, held against the slope that small steps show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.modules.noise import scaled
-from headcheck.modules.subject import AnyInputs, ModuleSubject
+from headcheck.modules.subject import AnyInputs, ModuleInputs, ModuleSubject
 
 STEP, WIDER_STEP = 1e-5, 3e-3
 """Relative to each weight: in float64, rounding is off by 1e-11 of the output and curvature by 1e-10. The wider is for
@@ -42,9 +42,19 @@ def slope_of_the_weights(
     return _slope_along(module, x, output, weights, moved, what)
 
 
-def slope_of_the_input(module: ModuleSubject[AnyInputs], x: AnyInputs, what: str) -> Comparison:
-    """The gradient of the input's numbers, along a random direction, against the slope of the output at `x`."""
-    given = {name: each for name, each in x.tensors.items() if each.is_floating_point()}
+def numbers_of(x: ModuleInputs) -> dict[str, Tensor]:
+    """The inputs that may want a gradient: those of numbers, not of tokens, and no masks."""
+    return {name: each for name, each in x.tensors.items() if each.is_floating_point()}
+
+
+def slope_of_the_input(
+    module: ModuleSubject[AnyInputs], x: AnyInputs, what: str, *, of: Collection[str] | None = None
+) -> Comparison:
+    """The gradient of the input's numbers, along a random direction, against the slope of the output at `x`.
+
+    of: the inputs that want a gradient; None: all of numbers.
+    """
+    given = {name: each for name, each in numbers_of(x).items() if of is None or name in of}
     leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
     output = module.output(x.but(**leaves))
 

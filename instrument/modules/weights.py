@@ -37,6 +37,19 @@ def weights_changed(
                 each.copy_(old)
 
 
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """No weight wants a gradient."""
+    wanting = [each for each in module.parameters() if each.requires_grad]
+    for each in wanting:
+        each.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for each in wanting:
+            each.requires_grad_(True)
+
+
 def is_matrix(weight: Tensor) -> bool:
     """Whether it has two axes or more: not a gain, a bias, or a scale of one number."""
     return sum(size > 1 for size in weight.shape) > 1

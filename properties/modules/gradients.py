@@ -1,5 +1,6 @@
 """The gradients of a module's weights and of its input, held against what small steps show."""
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
@@ -9,9 +10,10 @@ from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, require_gradients, within
 from headcheck.given import one_in
 from headcheck.laws import law
-from headcheck.modules.slopes import COARSE, slope_of_the_input, slope_of_the_weights
+from headcheck.modules.slopes import COARSE, numbers_of, slope_of_the_input, slope_of_the_weights
 from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
 from headcheck.modules.training import drawn, in_either_mode, trained_by_draws, trained_with_dropout
+from headcheck.modules.weights import frozen
 from headcheck.roles import LARGER
 
 LONG = 33
@@ -51,6 +53,25 @@ def gradients_of_the_input_are_slopes(module: ModuleSubject[ModuleInputs], x: Mo
     """The gradient of the input, along a random direction, is the slope that small steps show, in training too."""
     require_gradients(module.declaration.gradients)
     return slope_of_the_input(in_either_mode(module, x), x, "gradient along a direction of the input")
+
+
+@law(
+    source="torch.Tensor.requires_grad: an output wants a gradient if one input at least does",
+    formula="w frozen, x_i alone wants a gradient: <df/dx_i, x_i d> = (f(x_i (1 + h d)) - f(x_i (1 - h d))) / 2h",
+    guards="A graph that is made only where a weight or the first input wants a gradient: a frozen model passes none on.",
+    needs=("module",),
+    share=0.25,
+    roles=("encoder", "decoder", "vision"),
+)
+def a_frozen_module_passes_gradients_on(
+    module: ModuleSubject[ModuleInputs], x: ModuleInputs
+) -> Iterator[Comparison]:
+    """With frozen weights each input alone has the gradient that small steps show."""
+    require_gradients(module.declaration.gradients)
+    assert module.module is not None
+    with frozen(module.module):
+        for name in numbers_of(x):
+            yield slope_of_the_input(module, x, f"gradient along a direction of {name} alone", of=(name,))
 
 
 @law(

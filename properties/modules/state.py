@@ -208,13 +208,15 @@ def inputs_are_not_changed(module: ModuleSubject[ModuleInputs], x: ModuleInputs)
 def inputs_changed_in_place_are_read_again(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Comparison:
-    """Numbers and tokens changed in place, in the same tensors, give the answer for the new ones."""
+    """Numbers, tokens and masks changed in place, in the same tensors, give the answer for the new ones."""
     used = module.unused()
     given = {name: each.clone() for name, each in x.tensors.items()}
     mine = x.but(**given)
     used(mine)
     for each in given.values():
-        if each.dtype != torch.bool:
+        if each.dtype == torch.bool:
+            each.fill_(value=True)  # No padding, which every module takes.
+        else:
             each.copy_(each.flip(1) / -2 if each.is_floating_point() else each.flip(1))
     alone = module.unused()(x.but(**{name: each.clone() for name, each in given.items()}))
     return module.close(used(mine), alone, mine, "output for inputs that were changed in place")

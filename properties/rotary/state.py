@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headcheck.comparison import Comparison, same, within
+from headcheck.comparison import Comparison, NotApplicable, compared_gradients, none, same, within
 from headcheck.functions.rotary import RotarySubject
 from headcheck.functions.rotary_inputs import FRESH_DIMS, RotaryInputs
 from headcheck.given import at_least, at_most, having, one_of
@@ -99,6 +99,29 @@ def positions_changed_in_place_are_read_again(rotary: RotarySubject, x: RotaryIn
         positions.copy_(rotary.plain(moved)["positions"])
         second = rotary.run(moved, {**rotary.tensors_for(moved), "positions": positions})
     return within(second, _afresh(rotary, moved), 2 * rotary.bound(moved))
+
+
+@law(
+    source="torch.autograd.function: save_for_backward sees to it that what was changed in place is not read",
+    formula="R(p) x, then p changed in place: backward is refused, or gives R(p)^T dy of what p was",
+    guards="Positions kept for backward as an attribute: a loop counts them up before the gradient is asked for.",
+    share=0.5,
+)
+def positions_changed_before_backward_are_noticed(
+    rotary: RotarySubject, x: RotaryInputs
+) -> Iterator[Comparison]:
+    """After positions were changed in place, backward is refused or gives the gradient of what they were."""
+    if rotary.tables is not None:
+        raise NotApplicable("is given tables, not positions")
+    if rotary.is_checkpointed(x):
+        raise NotApplicable(
+            "is checkpointed: it is computed again from what it was given, as that is by then"
+        )
+    exact, bounds = rotary.exact_gradients(x, x.cotangent), rotary.gradient_bounds(x, x.cotangent.double())
+    yield none("changes that went unnoticed")
+    found = rotary.gradients_after_a_change(x, "positions")
+    if found is not None:
+        yield from compared_gradients(found, exact, bounds, ", positions having been changed in place")
 
 
 @law(

@@ -170,3 +170,19 @@ def parts_one_further() -> nn.Module:
             return x
 
     return Wrong()
+
+
+@wrong(
+    "A graph is made only where the states or a weight want a gradient: frozen, it passes none on to its memory.",
+    breaks="gradients/a-frozen-module-passes-gradients-on",
+)
+def no_graph_for_the_memory_alone() -> nn.Module:
+    class Wrong(Layer):
+        def forward(
+            self, x: Tensor, memory: Tensor, is_real: Any = None, memory_is_real: Any = None
+        ) -> Tensor:
+            wanted = any(each.requires_grad for each in (x, *self.parameters()))
+            with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
+                return super().forward(x, memory, is_real, memory_is_real)
+
+    return Wrong()

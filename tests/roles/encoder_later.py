@@ -182,3 +182,17 @@ def a_part_read_twice() -> nn.Module:
             return self.w_o(self.merge(self.weigh(self.hide(self.scores(q, k), is_real)) @ k))
 
     return Wrong()
+
+
+@wrong(
+    "A graph is made only where a weight wants a gradient: a frozen encoder passes none on.",
+    breaks="gradients/a-frozen-module-passes-gradients-on",
+)
+def no_graph_where_frozen() -> nn.Module:
+    class Wrong(Block):
+        def forward(self, x: Tensor, is_real: Tensor | None = None) -> Tensor:
+            trained = any(each.requires_grad for each in self.parameters())
+            with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
+                return super().forward(x, is_real)
+
+    return Wrong()

@@ -157,3 +157,22 @@ def shared_angles_shielded_only(x: Tensor, positions: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             angles = _by_a_product(positions, x.shape[-1])
     return by_halves(x, angles.cos(), angles.sin())
+
+
+class _TurnedBackByWhatStandsThere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, positions: Tensor) -> Tensor:
+        ctx.positions = positions
+        return half(x, positions)
+
+    @staticmethod
+    def backward(ctx: Any, *sent: Tensor) -> tuple[Tensor, None]:
+        return half(sent[0], -ctx.positions), None
+
+
+@wrong(
+    "Positions are kept for backward outside of what autograd saves: counted up, they turn the gradient further.",
+    breaks="state/positions-changed-before-backward-are-noticed",
+)
+def positions_kept_by_reference(x: Tensor, positions: Tensor) -> Tensor:
+    return _TurnedBackByWhatStandsThere.apply(x, positions)

@@ -59,3 +59,18 @@ def head_copied_at_the_first_call() -> nn.Module:
         return nn.functional.linear(x.mean(dim=1), self.remembered.to(x.dtype), self.head.bias)
 
     return Small(logits=logits)
+
+
+@wrong(
+    "A graph is made only where a weight wants a gradient: frozen, it passes none on to its images.",
+    breaks="gradients/a-frozen-module-passes-gradients-on",
+    **SIZES,
+)
+def no_graph_where_frozen() -> nn.Module:
+    class Wrong(Small):
+        def forward(self, images: Tensor) -> Tensor:
+            trained = any(each.requires_grad for each in self.parameters())
+            with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
+                return super().forward(images)
+
+    return Wrong()
