@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcheck.modules.unread import parts_of
+from headcheck.modules.unread import idle_part
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_a_part_is_found_by_its_idle_rows(
     """The largest part whose rows are all idle."""
     which = torch.zeros(rows, dtype=torch.bool)
     which[list(idle)] = True
-    parts = [each.nonzero().flatten().tolist() for each in parts_of(which)]
-    assert parts == ([] if found is None else [list(found)])
+    part = idle_part(which)
+    assert (None if part is None else part.nonzero().flatten().tolist()) == (found and list(found))

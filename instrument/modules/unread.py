@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headcheck.comparison import NotApplicable
 from headcheck.modules.subject import ModuleSubject
 
 FEWEST = 4
@@ -16,6 +17,7 @@ def unread_rows(module: ModuleSubject[Any], output: Tensor) -> Iterator[tuple[st
     """Each linear layer of which a part gets no gradient: its name, its weight, and which of its rows (rows,) these are.
 
     A layer that gets none at all is left out: it may be meant. So are rows behind those of the words of a vocabulary.
+    NotApplicable: it has no such layer.
     """
     assert module.module is not None
     words = output.shape[-1] if hasattr(module, "vocab") else None
@@ -25,18 +27,20 @@ def unread_rows(module: ModuleSubject[Any], output: Tensor) -> Iterator[tuple[st
         if isinstance(part, nn.Linear) and isinstance(part.weight, nn.Parameter) and part.weight.requires_grad
     }
     if not linear:
-        return
+        raise NotApplicable("it has no linear layer whose weight wants a gradient")
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
     found = module.clock.call(torch.autograd.grad, output, [*linear.values()], direction, allow_unused=True)
     for (name, weight), gradient in zip(linear.items(), found, strict=True):
         if gradient is None or not bool(gradient.any()):
             continue
         idle = ~gradient.any(dim=1)
-        if bool(idle.any()) and int(idle.nonzero()[0]) != words:
-            yield from ((name, weight, rows) for rows in parts_of(idle))
+        behind_the_words = bool(idle.any()) and int(idle.nonzero()[0]) == words
+        rows = None if behind_the_words else idle_part(idle)
+        if rows is not None:
+            yield name, weight, rows
 
 
-def parts_of(idle: Tensor) -> Iterator[Tensor]:
+def idle_part(idle: Tensor) -> Tensor | None:
     """The largest part of the rows that holds idle ones alone, if there is one: idle (rows,) -> (rows,).
 
     Rows are cut into parts as (before, parts, behind) is along its middle axis: side by side, or within each head.
@@ -49,5 +53,5 @@ def parts_of(idle: Tensor) -> Iterator[Tensor]:
             cut = idle.view(before, parts, -1)
             whole = cut.all(dim=2).all(dim=0)
             if bool(whole.any()):
-                yield whole[None, :, None].expand_as(cut).flatten()
-                return
+                return whole[None, :, None].expand_as(cut).flatten()
+    return None
