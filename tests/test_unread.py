@@ -20,7 +20,8 @@ from headcheck.modules.unread import idle_part
         (24, [], None),
         (24, [3], None),
         (24, [1, 2, 7], None),
-        (6, range(3), None),  # Three rows may give nothing by chance.
+        (24, range(4), range(4)),
+        (24, range(3), None),  # Fewer than the input is wide: a head that is left out.
         (8, range(4), range(4)),
     ],
 )
@@ -30,5 +31,5 @@ def test_a_part_is_found_by_its_idle_rows(
     """The largest part whose rows are all idle."""
     which = torch.zeros(rows, dtype=torch.bool)
     which[list(idle)] = True
-    part = idle_part(which)
+    part = idle_part(which, width=4)
     assert (None if part is None else part.nonzero().flatten().tolist()) == (found and list(found))

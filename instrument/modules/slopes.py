@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
+from headcheck.calling import SubjectRaised
 from headcheck.comparison import Comparison, NotApplicable, within
 from headcheck.modules.noise import scaled
 from headcheck.modules.subject import AnyInputs, ModuleInputs, ModuleSubject
@@ -18,6 +19,9 @@ NEAR = 1e-6
 """The share of the gradient that no slope tells: both slopes may happen to be off alike."""
 COARSE, COARSER = 1e-3, 2e-2
 """The share of the gradient up to which a slope is measured well enough, by either step."""
+
+REENTRANT = "use_reentrant=True"
+"""What torch names where a checkpoint of that kind is asked for some gradients alone: backward() goes through it."""
 
 Factors = Sequence[Tensor]
 """By what each of several tensors is multiplied."""
@@ -97,9 +101,16 @@ def along(
     steps: Sequence[Tensor],
 ) -> Tensor:
     """The gradient of sum(output x cotangent) along a direction, relative to each tensor: of each its part."""
-    found = module.clock.call(
-        torch.autograd.grad, output, [*leaves], cotangent.to(output), materialize_grads=True
-    )
+    try:
+        found = module.clock.call(
+            torch.autograd.grad, output, [*leaves], cotangent.to(output), materialize_grads=True
+        )
+    except SubjectRaised as raised:
+        if REENTRANT not in str(raised):
+            raise
+        raise NotApplicable(
+            f"is checkpointed with {REENTRANT}, which torch.autograd.grad cannot go through"
+        ) from raised
     parts = [(g * w.detach() * d).double().sum().cpu() for g, w, d in zip(found, leaves, steps, strict=True)]
     return torch.stack(parts)
 

@@ -26,7 +26,8 @@ class Stacked(Declaration):
     """The conventions of a module that may be a stack of layers."""
 
     all_layers: bool = True
-    """Whether every layer of a stack counts: not so where the states of an earlier one are what is returned."""
+    """Whether every layer of a stack counts, and every part of a fused projection: not so where the states of an earlier
+    layer are what is returned, or a part is off on purpose."""
 
 
 @dataclass

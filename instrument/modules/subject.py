@@ -55,6 +55,16 @@ class ModuleCase(Recipe):
     batch: int = option(1, 1, 2, 3, rarely=(5, 8, 9, 17))
 
 
+AnyCase = TypeVar("AnyCase", bound=ModuleCase)
+LONG = 33
+
+
+def long(case: AnyCase, /) -> AnyCase:
+    """With so many tokens that what goes by segments or blocks has several."""
+    lengths = {name: LONG for name in type(case).SIZES if name.endswith("len") or name == "length"}
+    return case.but(**lengths)
+
+
 @dataclass(frozen=True, eq=False)
 class ModuleInputs(CaseInputs):
     """One call; a role's own inputs are a dataclass under this one with a field for each argument."""

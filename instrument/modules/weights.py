@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from headcheck.comparison import NotApplicable
+
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Norms by the statistics of a batch: other in training, affine in evaluation."""
 WIDTHS = ("d_model", "embed_dim", "hidden_size", "dim", "in_features")
@@ -39,8 +41,10 @@ def weights_changed(
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """No weight wants a gradient."""
+    """No weight wants a gradient. NotApplicable: one is no leaf, as in a copy of a scripted module."""
     wanting = [each for each in module.parameters() if each.requires_grad]
+    if not all(each.is_leaf for each in wanting):
+        raise NotApplicable("its weights are no leaves of a graph: they cannot be frozen")
     for each in wanting:
         each.requires_grad_(False)
     try:

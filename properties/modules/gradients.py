@@ -1,7 +1,6 @@
 """The gradients of a module's weights and of its input, held against what small steps show."""
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,27 +10,17 @@ from headcheck.comparison import Comparison, NotApplicable, require_gradients, w
 from headcheck.given import one_in
 from headcheck.laws import law
 from headcheck.modules.slopes import COARSE, numbers_of, slope_of_the_input, slope_of_the_weights
-from headcheck.modules.subject import ModuleCase, ModuleInputs, ModuleSubject
+from headcheck.modules.subject import ModuleInputs, ModuleSubject, long
 from headcheck.modules.training import drawn, in_either_mode, trained_by_draws, trained_with_dropout
 from headcheck.modules.weights import frozen
 from headcheck.roles import LARGER
-
-LONG = 33
-
-AnyCase = TypeVar("AnyCase", bound=ModuleCase)
-
-
-def _long(case: AnyCase, /) -> AnyCase:
-    """With so many tokens that a gradient which ends between segments or blocks does."""
-    lengths = {name: LONG for name in type(case).SIZES if name.endswith("len") or name == "length"}
-    return case.but(**lengths)
 
 
 @law(
     source="the gradient is the slope: Nocedal & Wright 2006, section 8.1, central differences",
     formula="<df/dw, w d> = (f(w (1 + h d)) - f(w (1 - h d))) / 2h, d random",
     guards="A backward that computes the layer again without its mask, or a branch that is detached: values stay right.",
-    given=(one_in(3, _long),),
+    given=(one_in(3, long),),
     roles=("encoder", "decoder", "seq2seq", "causal_lm"),
 )
 def gradients_of_the_weights_are_slopes(module: ModuleSubject[ModuleInputs], x: ModuleInputs) -> Comparison:

@@ -11,7 +11,7 @@ from headcheck.laws import law
 from headcheck.modules.blocks import Block, require_by_itself
 from headcheck.modules.noise import scaled
 from headcheck.modules.stacks import calls_of_parts, parts_alike, stacks_in
-from headcheck.modules.subject import ModuleInputs, ModuleSubject
+from headcheck.modules.subject import ModuleInputs, ModuleSubject, long
 from headcheck.modules.unread import unread_rows
 from headcheck.modules.weights import is_matrix, weights_changed
 from headcheck.roles import LARGER
@@ -123,14 +123,18 @@ def no_part_stands_in_for_another(module: ModuleSubject[ModuleInputs], x: Module
     formula="rows of one part of W become others: f(x; W) changes",
     guards="A fused projection that is cut at the wrong places: one part is read twice, and another by nobody.",
     needs=("module",),
+    given=(long,),
     share=0.2,
     roles=LARGER,
+    unless=("all_layers=False",),
 )
 def each_part_of_a_projection_counts(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs
 ) -> Iterator[Comparison]:
-    """Of a linear layer whose rows are cut into parts of one size, each part has an influence, if any has."""
-    assert module.module is not None
+    """Of a linear layer that gives query, key and value, or two of them, each part has an influence, if any has."""
+    if not module.declaration.all_layers:
+        raise NotApplicable("not every part counts, as declared")
+    _require_watchable(module)
     require_gradients(module.declaration.gradients)
     x = x.but(**{name: None for name in x.tensors if name.endswith("is_real")})
     sequences = [x.tensors[name] for name in SEQUENCES if name in x.tensors]
@@ -139,13 +143,16 @@ def each_part_of_a_projection_counts(
     fresh = partial(torch.randn, generator=x.generator("weights"), dtype=torch.float64)
 
     def not_zero(weight: Tensor) -> Tensor:
-        made_of_zeros = is_matrix(weight) and not bool(weight.any())
-        return fresh(weight.shape).to(weight) / weight.shape[-1] ** 0.5 if made_of_zeros else weight
+        rows = weight.shape[-1] ** -0.5 * fresh(weight.shape).to(weight)
+        return (
+            torch.where((weight == 0).all(dim=-1, keepdim=True), rows, weight)
+            if is_matrix(weight)
+            else weight
+        )
 
+    assert module.module is not None
     with weights_changed(module.module, not_zero):
-        output = module.output(x)
-        module.require_a_graph(output)
-        for name, weight, rows in unread_rows(module, output):
+        for name, weight, rows in unread_rows(module, partial(module.output, x)):
             calls = (x, module.another(x))
             if not any(module.shows(partial(_count, module, each, [weight], rows)) for each in calls):
                 raise LawBroken(

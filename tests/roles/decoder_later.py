@@ -150,14 +150,14 @@ def parts_one_further() -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.layers = nn.ModuleList(Layer() for _ in range(2))
-            self.of_memory = nn.Linear(WIDTH, 4 * WIDTH)
+            self.memory_kv = nn.Linear(WIDTH, 4 * WIDTH)
             for layer in self.layers:
                 layer.c_k = layer.c_v = nn.Identity()
 
         def forward(
             self, x: Tensor, memory: Tensor, is_real: Any = None, memory_is_real: Any = None
         ) -> Tensor:
-            parts = self.of_memory(memory).chunk(4, dim=-1)
+            parts = self.memory_kv(memory).chunk(4, dim=-1)
             for number, layer in enumerate(self.layers):
                 x = x + layer.attend(layer.norm1(x), is_real)
                 q, k, v = (

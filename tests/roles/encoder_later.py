@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tests.roles import wrong
+from tests.roles import right, wrong
 from tests.roles.encoder import WIDTH, Block, PostNorm
 from tests.sub_layers import BY_ITSELF, EACH_PART, ONE_NORM, READ_TWICE, STALE, STANDS_IN
 
@@ -171,12 +171,7 @@ def table_begins_anew() -> nn.Module:
 
 @wrong(READ_TWICE, breaks=EACH_PART)
 def a_part_read_twice() -> nn.Module:
-    class Wrong(Block):
-        def __init__(self) -> None:
-            super().__init__()
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-            self.w_q = self.w_k = self.w_v = nn.Identity()
-
+    class Wrong(Fused):
         def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
             q, k, _ = map(self.split, self.qkv(x).chunk(3, dim=-1))
             return self.w_o(self.merge(self.weigh(self.hide(self.scores(q, k), is_real)) @ k))
@@ -196,3 +191,44 @@ def no_graph_where_frozen() -> nn.Module:
                 return super().forward(x, is_real)
 
     return Wrong()
+
+
+class Fused(Block):
+    """Query, key and value in one projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.w_q = self.w_k = self.w_v = nn.Identity()
+
+    def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+        q, k, v = map(self.split, self.qkv(x).chunk(3, dim=-1))
+        return self.w_o(self.merge(self.weigh(self.hide(self.scores(q, k), is_real)) @ v))
+
+
+@right("The rows of the query begin at zero, as muP has it: keys have no influence before it is trained.")
+def query_at_zero() -> nn.Module:
+    class Right(Fused):
+        def __init__(self) -> None:
+            super().__init__()
+            with torch.no_grad():
+                self.qkv.weight[:WIDTH] = 0
+
+    return Right()
+
+
+@right("All states read one key, the mean of those that are real: query and key have no influence.")
+def one_key_for_all() -> nn.Module:
+    class Right(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kv = nn.Linear(WIDTH, 2 * WIDTH)
+            self.w_k = self.w_v = nn.Identity()
+
+        def attend(self, x: Tensor, is_real: Tensor | None) -> Tensor:
+            real = torch.ones_like(x[..., :1]) if is_real is None else is_real[..., None].to(x)
+            mean = (x * real).sum(dim=1, keepdim=True) / real.sum(dim=1, keepdim=True).clamp(min=1)
+            k, v = map(self.split, self.kv(mean).chunk(2, dim=-1))
+            return self.w_o(self.merge(self.weigh(self.scores(self.split(self.w_q(x)), k)) @ v))
+
+    return Right()
