@@ -143,12 +143,10 @@ def each_part_of_a_projection_counts(
     fresh = partial(torch.randn, generator=x.generator("weights"), dtype=torch.float64)
 
     def not_zero(weight: Tensor) -> Tensor:
-        rows = weight.shape[-1] ** -0.5 * fresh(weight.shape).to(weight)
-        return (
-            torch.where((weight == 0).all(dim=-1, keepdim=True), rows, weight)
-            if is_matrix(weight)
-            else weight
-        )
+        if not is_matrix(weight):
+            return weight
+        rows = fresh(weight.shape).to(weight) / weight.shape[-1] ** 0.5
+        return torch.where((weight == 0).all(dim=-1, keepdim=True), rows, weight)
 
     assert module.module is not None
     with weights_changed(module.module, not_zero):
