@@ -43,4 +43,4 @@ def timeless(row: LawResult) -> LawResult:
 def a_law(check: Callable[[AttentionSubject, Inputs], Any], **options: Any) -> Law:
     """A law made of a function."""
     check.__doc__ = check.__doc__ or "It holds."
-    return law(source="a test", guards="a fault of the test", **options)(check)
+    return law(source="a test", guards="a fault of the test", formula="f(x) = x", **options)(check)

@@ -13,6 +13,7 @@ from tests.roles import RIGHT, WRONG, Entry, right, wrong
 ROLES = sorted(set(HOMES) - {"attention"})
 
 
+NO_WAY_BACK = "is not followed by gradients"
 A_FEW = replace(PROFILES["quick"], seeded=3, drawn=0, shrinks=0)
 """What is right is judged by fewer examples here than by benchmarks/alarms.py. One drawn example is the simplest."""
 
@@ -67,12 +68,19 @@ def test_no_law_breaks_a_right_module_in_bfloat16(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(RIGHT))
 def test_no_law_breaks_a_right_function(name: str) -> None:
-    """However it is computed, in every dtype that it takes; and of the laws that speak of it two in three hold."""
+    """However it is computed, in every dtype that it takes; and of the laws that speak of it two in three hold.
+
+    Laws of gradients do not speak of what cannot be followed by gradients.
+    """
     brief = engine(RIGHT[name], A_FEW)
     rows = {law: brief.judge(law) for law in choose(RIGHT[name].role)}
     broken = [f"{row.id}: {row.reason}" for row in rows.values() if row.outcome == "breaks"]
     assert not broken, f"{RIGHT[name].sentence} {broken}"
-    speaking = [row for law, row in rows.items() if not any(map(brief.subject.lacks, law.needs))]
+    speaking = [
+        row
+        for law, row in rows.items()
+        if not any(map(brief.subject.lacks, law.needs)) and not row.reason.startswith(NO_WAY_BACK)
+    ]
     assert sum(row.outcome == "holds" for row in speaking) >= len(speaking) * 2 / 3
 
 

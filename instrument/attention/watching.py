@@ -64,7 +64,7 @@ def of_columns(subject: AttentionSubject, x: Inputs, *names: str) -> Tensor:
         arguments.tensors[name] = torch.stack([column, torch.ones_like(column)], dim=1)[:, 0]
     try:
         with torch.no_grad():
-            return subject.run(x, arguments).output
+            return subject.run(x, arguments).output.cpu()
     except SubjectRaised as refusal:
         raise NotApplicable(f"refuses {' and '.join(names)} whose stride is not 1: {refusal}") from refusal
 

@@ -64,6 +64,14 @@ def without_matrices(weight: Tensor) -> Tensor:
     return torch.zeros_like(weight) if is_matrix(weight) else weight
 
 
+def without_zero_rows(weight: Tensor, *, generator: torch.Generator) -> Tensor:
+    """Rows of a matrix that are zero, as some are before training, drawn at random, of the size of fresh ones."""
+    if not is_matrix(weight):
+        return weight
+    drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64) / weight.shape[-1] ** 0.5
+    return torch.where((weight == 0).all(dim=-1, keepdim=True), drawn.to(weight), weight)
+
+
 def moderate(weight: Tensor) -> Tensor:
     """A matrix brought to the size of a fresh one: entries of the order of 1 / sqrt(columns)."""
     if not is_matrix(weight):

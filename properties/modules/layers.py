@@ -13,7 +13,7 @@ from headcheck.modules.noise import scaled
 from headcheck.modules.stacks import calls_of_parts, parts_alike, stacks_in
 from headcheck.modules.subject import ModuleInputs, ModuleSubject, long
 from headcheck.modules.unread import unread_rows
-from headcheck.modules.weights import is_matrix, weights_changed
+from headcheck.modules.weights import weights_changed, without_zero_rows
 from headcheck.roles import LARGER
 
 SEQUENCES = ("x", "memory", "tokens", "source", "target")
@@ -140,16 +140,8 @@ def each_part_of_a_projection_counts(
     sequences = [x.tensors[name] for name in SEQUENCES if name in x.tensors]
     if not all(bool((each != each[:, :1]).any()) for each in sequences):
         raise NotApplicable("all tokens are alike: which of them counts makes no difference")
-    fresh = partial(torch.randn, generator=x.generator("weights"), dtype=torch.float64)
-
-    def not_zero(weight: Tensor) -> Tensor:
-        if not is_matrix(weight):
-            return weight
-        rows = fresh(weight.shape).to(weight) / weight.shape[-1] ** 0.5
-        return torch.where((weight == 0).all(dim=-1, keepdim=True), rows, weight)
-
     assert module.module is not None
-    with weights_changed(module.module, not_zero):
+    with weights_changed(module.module, partial(without_zero_rows, generator=x.generator("weights"))):
         for name, weight, rows in unread_rows(module, partial(module.output, x)):
             calls = (x, module.another(x))
             if not any(module.shows(partial(_count, module, each, [weight], rows)) for each in calls):
