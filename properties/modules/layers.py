@@ -144,7 +144,9 @@ def each_part_of_a_projection_counts(
     with weights_changed(module.module, partial(without_zero_rows, generator=x.generator("weights"))):
         for name, weight, rows in unread_rows(module, partial(module.output, x)):
             calls = (x, module.another(x))
-            if not any(module.shows(partial(_count, module, each, [weight], rows)) for each in calls):
+            if not any(
+                module.shows(partial(_changes_the_output, module, each, [weight], rows)) for each in calls
+            ):
                 raise LawBroken(
                     f"other weights in {int(rows.sum())} of {len(rows)} rows of {name}, from row "
                     f"{int(rows.nonzero()[0])}, change no number of the output, those of the other rows do"
@@ -175,10 +177,10 @@ def _sees_two(x: ModuleInputs) -> bool:
 
 def _counts(module: ModuleSubject[ModuleInputs], x: ModuleInputs, layer: nn.Module) -> bool:
     """Whether the output has other bits where each weight of the layer is another."""
-    return _count(module, x, [each for each in layer.parameters() if each.is_floating_point()])
+    return _changes_the_output(module, x, [each for each in layer.parameters() if each.is_floating_point()])
 
 
-def _count(
+def _changes_the_output(
     module: ModuleSubject[ModuleInputs], x: ModuleInputs, weights: list[Tensor], rows: Tensor | None = None
 ) -> bool:
     """Whether other weights, or these rows of them, change a bit of the output; they have the other sign in the end."""
